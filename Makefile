@@ -39,7 +39,7 @@ train: setup  ## Train the quickstart: Connect Four, about ten minutes on two co
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
-	@.venv/bin/python start_worker.py --rehearse tic_tac_toe & \
+	@.venv/bin/python start_worker.py --test-games tic_tac_toe & \
 	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests/training --include='*.py')
 	$(PYTEST) -m "not slow" --durations=25
 

@@ -35,7 +35,7 @@ from keima.config.flags import number
 from keima.networks.inference.evaluator import pick_device
 
 PATHS_SHARE = 0.6  # of the time, at most; the figures have the rest
-SLOW_PATHS = ("rehearsal", "ranks", "a missing GPU", "train_multi_gpu.py", "train_parallel.py")  # start programs
+SLOW_PATHS = ("test games", "ranks", "a missing GPU", "train_multi_gpu.py", "train_parallel.py")  # start programs
 
 
 @dataclass(frozen=True, kw_only=True)

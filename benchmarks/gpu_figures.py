@@ -22,7 +22,7 @@ from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
 from keima.learning.learner import Learner, copy_to_device, is_out_of_memory
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.networks.network import build_network
 from keima.ppo.actor_critic import ActorCritic

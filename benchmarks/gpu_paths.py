@@ -27,13 +27,7 @@ from keima.data.imports.game_files import SAMPLE
 from keima.games import Game, load_game
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.learning.ranks.process_group import RankInfo, abort_nccl, join_ranks, make_file_store
-from keima.networks.files.model_file import (
-    Model,
-    canary_positions,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.model import Model, canary_positions, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator, count_gpus, pick_device
 from keima.networks.network import build_network, seed_weights
 from keima.networks.policy_value import as_policy_value_network
@@ -309,10 +303,10 @@ def self_play(device: str, folder: Path) -> str:
     return f"64 games on 6 threads, {games.evaluations} evaluations"
 
 
-def rehearsal(device: str, folder: Path) -> str:
-    """A worker's rehearsal, which compiles the search if that has not been done here."""
+def check_test_games(device: str, folder: Path) -> str:
+    """A worker's test games, which compile the search if that has not been done here."""
     gpu = ["--gpu", gpu_number(device)] if device != "cpu" else []
-    run([sys.executable, ROOT / "start_worker.py", "--rehearse", "tic_tac_toe", *gpu], seconds=2 * PROGRAM_SECONDS)
+    run([sys.executable, ROOT / "start_worker.py", "--test-games", "tic_tac_toe", *gpu], seconds=2 * PROGRAM_SECONDS)
     return "a worker can play"
 
 
@@ -334,7 +328,7 @@ def named_gpus(device: str, folder: Path) -> str:
 
 def missing_gpu(device: str, folder: Path) -> str:
     """A worker that is to play on a GPU that does not exist plays nothing, and says so."""
-    words = ["--rehearse", "tic_tac_toe", "--gpu", "999"]
+    words = ["--test-games", "tic_tac_toe", "--gpu", "999"]
     ended = subprocess.run(
         [sys.executable, ROOT / "start_worker.py", *words], capture_output=True, text=True, timeout=PROGRAM_SECONDS
     )
@@ -369,7 +363,7 @@ def run(line: Sequence[object], *, seconds: float = PROGRAM_SECONDS) -> None:
 
 def all_paths() -> dict[str, Check]:
     """Every path by its name."""
-    paths: dict[str, Check] = {"rehearsal": rehearsal}
+    paths: dict[str, Check] = {"test games": check_test_games}
 
     def add(name: str, path: Callable[..., str], **options: Any) -> None:
         paths[name] = lambda device, folder: path(device, folder, **options)

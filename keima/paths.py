@@ -40,7 +40,7 @@ def program_of(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def with_code(environment: Mapping[str, str]) -> dict[str, str]:
+def with_code_on_path(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process of this interpreter that imports this code, whatever its folder."""
     if str(SOURCE) not in sys.path or SOURCE.name == "site-packages":  # it is installed
         return dict(environment)

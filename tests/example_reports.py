@@ -1,13 +1,13 @@
-"""Reports of an invented run, whose figures follow from the number of the iteration."""
+"""Reports of an invented run, whose metrics follow from the number of the iteration."""
 
-from keima.base.reports import (
+from keima.base.reports.run_reports import (
     EvaluationReport,
     IterationReport,
     LearnerReport,
     ProgressReport,
     SelfPlayReport,
 )
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 from keima.ppo.reports import EpisodesReport, RoundReport
 
 
@@ -123,5 +123,5 @@ def ppo_round(number: int) -> RoundReport:
         acting_share=0.5,
         explained_variance=0.25,
         learning={"entropy": 1.0, "policy_loss": 0.1, "value_loss": 0.5, "approx_kl": 0.01},
-        episodes=EpisodesReport(count=1, rewards=3.0, steps=500.0, figures={}),
+        episodes=EpisodesReport(count=1, rewards=3.0, steps=500.0, metrics={}),
     )

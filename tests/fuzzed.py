@@ -16,9 +16,10 @@ import yaml
 import zstandard
 
 from keima.base.files import sha256_hex
+from keima.cluster.agent.call import find_answer, read_answer
 from keima.cluster.agent.client import AgentConnection, AgentTransport
-from keima.cluster.fleet.poll import PollRequest, parse_poll_answer
-from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail, find_answer, validate_answer
+from keima.cluster.agent.commands import COMMANDS, POLL, FolderRequest
+from keima.cluster.fleet.poll import parse_poll_answer
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
 from keima.config.load import ConfigError, load_settings
@@ -28,19 +29,10 @@ from keima.data.records import CorruptBatch
 from keima.evaluation.remote_matches import decode_result
 from keima.games import load_game
 from keima.learning.checkpoint import CorruptCheckpoint, read_checkpoint
-from keima.networks.files.model_file import (
-    CorruptModel,
-    CorruptWeights,
-    decode_content,
-    encode_content,
-    encode_delta,
-    expand_delta,
-    load_safetensors,
-    load_weights,
-    sha256_of,
-    unpack_model,
-)
-from keima.networks.files.model_heading import MODEL_PREFIX
+from keima.networks.files.container import CorruptModel, decode_content, encode_content
+from keima.networks.files.delta import encode_delta, expand_delta
+from keima.networks.files.model import load_safetensors, unpack_model
+from keima.networks.files.weights_file import CorruptWeights, load_weights
 from keima.report.files.run_files import UnreadableStats, read_stats
 from keima.worker.worker_folder import BrokenMessage, WorkerFolder
 from tests.data.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
@@ -56,7 +48,7 @@ from tests.real_inputs import (
     configs,
     dumped,
     heartbeat,
-    look,
+    poll,
     result,
     safetensors,
     stats,
@@ -166,16 +158,14 @@ def spoil_model(random: Random, data: bytes) -> bytes:
     """Return another header or other weights, each with a valid checksum."""
     content = decode_content(data)
     words = tuple(row.copy() for row in content.words)
-    head = content.head
+    raw = content.raw_header
     if random.random() < 0.7:
-        raw = spoil_json(random, content.head[MODEL_PREFIX.size :])
-        magic, number, _ = MODEL_PREFIX.unpack_from(content.head)
-        head = MODEL_PREFIX.pack(magic, number, len(raw)) + raw
+        raw = spoil_json(random, raw)
     else:
         row = words[random.integers(len(words))]
         if row.size:
             row[random.integers(row.size)] = random.integers(np.iinfo(row.dtype).max, dtype=row.dtype, endpoint=True)
-    return encode_content(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
+    return encode_content(replace(content, raw_header=raw, words=words))
 
 
 def read_model(data: bytes) -> object:
@@ -295,12 +285,12 @@ def read_go(path: Path) -> object:
 # Answers of machines.
 
 
-def read_answer(data: bytes) -> object:
+def read_answers(data: bytes) -> object:
     answer = find_answer("w", Completed(0, b"noise\n@@" + NONCE.encode() + b" " + data + b"\n", b""), NONCE)
-    transport, read = LocalTransport(PLACE, worker="w"), []
-    for kind in (Probe, Started, Stopped, Alive, Tail):
+    read = []
+    for command in COMMANDS.values():
         try:
-            read.append(validate_answer(transport, kind, answer.get("ok")))
+            read.append(read_answer("w", command, answer))
         except RemoteFailure:
             continue
     if not read:
@@ -330,17 +320,17 @@ def frame(text: bytes, data: bytes = b"") -> bytes:
 
 
 def read_frames(data: bytes) -> object:
-    """Read an agent's first frame and the answer to a look."""
+    """Read an agent's first frame and the answer to a poll."""
     agent = AgentConnection(Said(data), NONCE, "w")
     agent.read_greeting(1.0)
-    agent.send_request(0, "look", {})
+    agent.send_request(0, POLL.name, {})
     return agent.wait_for_reply(0, 0.0)
 
 
-def read_look(data: bytes) -> object:
-    """Read the answer to a look, with the bytes of its files, which came in a sound frame."""
+def read_poll(data: bytes) -> object:
+    """Read the answer to a poll, with the bytes of its files, which came in a sound frame."""
     reply = read_frames(frame(b'{"program": "p"}') + frame(b"[0, " + data + b"]", b"games"))
-    request = PollRequest(place="workers/w", coach="c", seen="")
+    request = FolderRequest(place="workers/w", coach="c", seen="")
     assert isinstance(reply, tuple)
     return parse_poll_answer(AgentTransport(LocalTransport(PLACE, worker="w")), [request], *reply, python="python3")
 
@@ -363,9 +353,9 @@ def _decoders() -> Iterable[tuple[str, Decoder]]:
         ("worker.json", [heartbeat()], spoil_json, heartbeats, BrokenMessage),
         ("assignment", [assignment()], spoil_json, assignments, BrokenMessage),
         ("match", [result()], spoil_json, decode_result, ValueError),
-        ("machine", answers(), spoil_json, read_answer, RemoteFailure),
-        ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + look() + b"]", b"games")], damage, read_frames, *LOST),
-        ("look", [look()], spoil_json, read_look, *LOST),
+        ("machine", [dumped({"ok": each}) for each in answers().values()], spoil_json, read_answers, RemoteFailure),
+        ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + poll() + b"]", b"games")], damage, read_frames, *LOST),
+        ("poll", [poll()], spoil_json, read_poll, *LOST),
         ("config", configs(), or_damage(spoil_config), in_file("c.yaml", load_settings), ConfigError),
         ("stats", [stats()], spoil_json, in_file("s.json", read_stats), UnreadableStats),
         ("pgn", [PGN.encode()], spoil_text, in_file("g.pgn", read_chess)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from keima.base.reports import EvaluationReport, IterationReport, MilestoneReport, ScoreReport
+from keima.base.reports.run_reports import EvaluationReport, IterationReport, MilestoneReport, ScoreReport
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, GameBatch
 from keima.games import CHANCE, load_game
 from keima.games.game import Game, States

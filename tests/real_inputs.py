@@ -10,7 +10,8 @@ import yaml
 from keima.evaluation.match_jobs import EvaluationJob, EvaluationJobResult
 from keima.learning.checkpoint import INDEX, write_checkpoint
 from keima.learning.learner import LearnerState
-from keima.networks.files.model_file import Model, decode_model, save_safetensors, save_weights
+from keima.networks.files.model import Model, decode_model, save_safetensors
+from keima.networks.files.weights_file import save_weights
 from keima.worker.worker_folder import Assignment, Heartbeat
 from tests.example_reports import evaluation, iteration, worker
 from tests.small_run import model_bytes, small_settings
@@ -42,14 +43,14 @@ def dumped(value: Any) -> bytes:
 
 def heartbeat() -> bytes:
     return (
-        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0)
+        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", job="o", speed=3.0)
         .model_dump_json()
         .encode()
     )
 
 
-def look() -> bytes:
-    """Return the answer to a look at one worker, which comes with the five bytes of a file."""
+def poll() -> bytes:
+    """Return the answer to a poll of one worker, which comes with the five bytes of a file."""
     worker = {
         "mine": True,
         "wrong": "",
@@ -63,7 +64,7 @@ def look() -> bytes:
     return dumped({"ok": {"workers": [worker]}})
 
 
-def order() -> EvaluationJob:
+def job() -> EvaluationJob:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
     return EvaluationJob.model_validate(
         {"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers}
@@ -89,7 +90,7 @@ def assignment() -> bytes:
             cache_positions=0,
             batch_games=10,
             flush_seconds=None,
-            matches=(order(),),
+            matches=(job(),),
         )
         .model_dump_json()
         .encode()
@@ -99,7 +100,7 @@ def assignment() -> bytes:
 def result() -> bytes:
     moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
     return (
-        EvaluationJobResult(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
+        EvaluationJobResult(worker="w", job=job(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
         .model_dump_json()
         .encode()
     )
@@ -136,12 +137,14 @@ def stats() -> bytes:
     return dumped([iteration(number, measured=evaluation(number), workers=(worker(),)).as_dict() for number in (1, 2)])
 
 
-def answers() -> list[bytes]:
+def answers() -> dict[str, Any]:
+    """Return an answer to each command of an agent but the poll."""
+    interpreter = {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}}
     probe = {
         "root": "/home/u/keima",
         "writable": True,
         "disk_free": 10**10,
-        "python": {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}},
+        "python": interpreter,
         "platform": "Linux",
         "machine": "x86_64",
         "cpus": 2,
@@ -154,6 +157,17 @@ def answers() -> list[bytes]:
         "code": {".": "abc"},
         "whole": ["."],
     }
-    found = [probe, {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True}, {"found": True, "killed": False}]
-    found += [{"running": True, "pid": 3, "code": None}, {"text": "log", "end": 3}]
-    return [dumped({"ok": each}) for each in found]
+    owner = {"run_id": "run", "label": "run", "host": "main", "coach": "c", "lease_seconds": 900.0}
+    return {
+        "inspect": interpreter,
+        "probe": probe,
+        "start": {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True},
+        "stop": {"found": True, "killed": False},
+        "alive": {"running": True, "pid": 3, "code": None},
+        "own": {"mine": False, "owner": owner, "token": "t", "contents": "", "unsorted": False},
+        "give_way": {},
+        "tail": {"text": "log", "end": 3},
+        "link": {"linked": True},
+        "unpack": {},
+        "unpack_cache": {},
+    }

@@ -11,7 +11,7 @@ from keima.games import Game, load_game
 from keima.games.game import action_table, board_symmetries
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spiking import SpikingResNet
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.network import build_network
 from keima.replay.window import ALL_ROWS, Batch
 

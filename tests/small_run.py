@@ -7,7 +7,7 @@ import torch
 
 from keima.config.schema import Settings
 from keima.games import Game, load_game
-from keima.networks.files.model_file import Model, describe_model, encode_model, save_safetensors
+from keima.networks.files.model import Model, describe_model, encode_model, save_safetensors
 from keima.networks.network import build_network
 
 GAME = load_game("tic_tac_toe")

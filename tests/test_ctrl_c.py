@@ -19,7 +19,7 @@ from tests.sources import ROOT
 
 PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a run, NEW will be one
     "start_main.py": ["--run-dir", "NEW"],
-    "start_worker.py": ["--rehearse", "tic_tac_toe"],
+    "start_worker.py": ["--test-games", "tic_tac_toe"],
     "train_parallel.py": ["--run-dir", "NEW"],
     "train_distributed.py": ["--data", "RUN"],
     "train_ppo_lstm.py": ["--checkpoint-dir", "NEW"],

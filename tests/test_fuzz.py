@@ -45,7 +45,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["worker.json", "assignment", "match", "machine", "look", "config", "stats"])
+@pytest.mark.parametrize("name", ["worker.json", "assignment", "match", "machine", "poll", "config", "stats"])
 @given(value=JSON, data=st.data())
 @settings(max_examples=40)
 def test_any_json_in_any_place_of_a_message_is_read_or_refused(name: str, value: object, data: st.DataObject) -> None:

@@ -46,7 +46,7 @@ import numba
 import pytest
 import torch  # noqa: F401
 
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from tests.sources import ROOT, imported_files, relative
 from tools.mutants import Mutant, mutants
 

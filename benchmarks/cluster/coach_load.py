@@ -1,12 +1,12 @@
 """Measure the load that 1, 10, 100 and 500 workers with 100 games per second in all put on one Coach and its fleet.
 
     python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--seconds 20]
-    python benchmarks/cluster/coach_load.py --workers 1600 --seats 16 --round-trip 0.1 --seconds 600
+    python benchmarks/cluster/coach_load.py --workers 1600 --slots 16 --round-trip 0.1 --seconds 600
 
 Real parts: the Coach with its polls, grants, replay window, reports and ledger on this machine's disk; the fleet in its
 own process, with a connection and a thread for every machine, the mirrors and its status.txt; the agents' protocol, and
 every file of games. Each game is replayed through the rules before it counts. One more process, which the table shows
-too, simulates all machines with --seats workers each: it answers every request of an agent or a transport after
+too, simulates all machines with --slots workers each: it answers every request of an agent or a transport after
 --round-trip seconds, renews each worker's heartbeat once a second, and puts prepared games into the outboxes at a
 steady rate, in batches of --batch games or after --flush seconds, as real workers do. It is reached by Unix sockets
 instead of SSH, so the figures exclude encryption. Nothing is trained: the rest of the
@@ -48,11 +48,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
+from benchmarks.cluster.simulated_fleet import FACTORY, SLOTS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.harness import Parser, Report, processor_seconds
+from keima.base.reports.worker_status import WorkerState
 from keima.base.run_folder import LEDGER_NAME
-from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
@@ -108,7 +108,7 @@ def make_settings(arguments: argparse.Namespace, count: int) -> Settings:
             "evaluation": {"every": 0},
             "distributed": {
                 "batch_size": arguments.batch,
-                "workers": [{"host": machine_name(number)} for number in range(count // arguments.seats)],
+                "workers": [{"host": machine_name(number)} for number in range(count // arguments.slots)],
             },
         }
     )
@@ -126,8 +126,8 @@ def open_fleet(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
-        options={SOCKET: str(run_dir / SOCKET_NAME), SEATS: str(arguments.seats)},
+        owner=make_owner(run_id, run_dir=run_dir, lease_seconds=settings.distributed.lease_seconds),
+        options={SOCKET: str(run_dir / SOCKET_NAME), SLOTS: str(arguments.slots)},
         log_event=note_event,
     )
 
@@ -143,8 +143,8 @@ def start_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> 
     """Yield the process of machines with ``count`` workers, which writes what these deliver to ``OFFERED_NAME``."""
     path = run_dir / SOCKET_NAME
     options = {
-        "machines": count // arguments.seats,
-        "seats": arguments.seats,
+        "machines": count // arguments.slots,
+        "slots": arguments.slots,
         "round_trip": arguments.round_trip,
         "games_per_second": arguments.games_per_second,
         "game_name": arguments.game,
@@ -220,7 +220,7 @@ def measure_processes(
     fleet_cpu, machines_cpu = processor_seconds(fleet.process_id), processor_seconds(simulator.pid)
     while time.monotonic() < then + seconds:
         polls.append(poll())
-        watch.look()
+        watch.poll()
     took, cpu = time.monotonic() - then, time.process_time() - cpu - watch.cpu
     figures = {
         "Coach, %": 100 * cpu / took,
@@ -255,8 +255,8 @@ class Watch:
         self._well: set[str] = set()
         self._at = 0.0
 
-    def look(self) -> None:
-        """Look, once a second."""
+    def poll(self) -> None:
+        """Sample the programs, at most once a second."""
         if time.monotonic() < self._at:
             return
         self._at = time.monotonic() + 1.0
@@ -321,7 +321,7 @@ def main() -> None:
     """Measure and print."""
     parser = Parser(__doc__)
     parser.option("--workers", whole(), (1, 10, 100, 500), quick=(4,), help="numbers of them, one after the other")
-    parser.option("--seats", whole(), 1, help="workers on each machine")
+    parser.option("--slots", whole(), 1, help="workers on each machine")
     parser.option("--round-trip", number(least=0), 0.0, help="seconds that each call to a machine takes")
     parser.option("--games-per-second", number(above=0), 100.0, quick=20.0, help="of all workers together")
     parser.option("--seconds", number(above=0), 20.0, quick=5.0, help="measuring time for each number of workers")
@@ -333,7 +333,7 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure_load(arguments, arguments.workers[0], arguments.one)))
         return
-    machines = f"{arguments.seats} workers a machine, {arguments.round_trip:g} s away"
+    machines = f"{arguments.slots} workers a machine, {arguments.round_trip:g} s away"
     with Report(arguments) as report:
         table = None
         for count in arguments.workers:

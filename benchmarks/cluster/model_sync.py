@@ -31,7 +31,8 @@ from keima.config.flags import whole
 from keima.config.sections.workers import WorkerSettings
 from keima.games import load_game
 from keima.learning.learner import Learner
-from keima.networks.files.model_file import Model, describe_model, encode_model, save_safetensors, stored_sha256
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, describe_model, encode_model, save_safetensors
 from keima.networks.network import build_network
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.model_push import ModelPush, PublishedModel

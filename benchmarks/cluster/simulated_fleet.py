@@ -22,7 +22,7 @@ from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, T
 from keima.config.sections.workers import WorkerSettings
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
-SOCKET, SEATS = "socket", "seats"  # options of the factory
+SOCKET, SLOTS = "socket", "slots"  # options of the factory
 STOP_FILE = "stop"  # in a worker's folder: stands for the signal that stops a real worker
 NONCE_AT = 5  # in the line that launches an agent
 OPEN_SECONDS = CALL_SECONDS = 20.0  # for an answer
@@ -34,9 +34,9 @@ def machine_name(number: int) -> str:
     return f"machine{number + 1}"
 
 
-def worker_names(machine: str, seats: int) -> list[str]:
+def worker_names(machine: str, slots: int) -> list[str]:
     """Return the names of a machine's workers."""
-    return [machine] if seats == 1 else [f"{machine}-{seat + 1}" for seat in range(seats)]
+    return [machine] if slots == 1 else [f"{machine}-{slot + 1}" for slot in range(slots)]
 
 
 class SimulatedTransport:
@@ -156,17 +156,17 @@ class NobodyStarts:
     """A process manager for workers that are already running.
 
     Args:
-        seats: workers on each machine.
+        slots: workers on each machine.
     """
 
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
 
     def prepare(
         self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         """Return the machine's workers."""
-        return tuple(WorkerSlot(name) for name in worker_names(transport.worker, self._seats))
+        return tuple(WorkerSlot(name) for name in worker_names(transport.worker, self._slots))
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """Do nothing."""
@@ -190,7 +190,7 @@ class SimulatedCluster(Fleet):
     def __init__(
         self, opening: Opening, *, log_event: Callable[[str], None], arrived: Callable[[str, str], None]
     ) -> None:
-        path, seats = Path(opening.options[SOCKET]), int(opening.options[SEATS])
+        path, slots = Path(opening.options[SOCKET]), int(opening.options[SLOTS])
         self._status = StatusFile(opening.root.parent, title="benchmark")
 
         def connect(machine: WorkerSettings) -> Transport:
@@ -203,7 +203,7 @@ class SimulatedCluster(Fleet):
             settings=opening.settings,
             run_id=opening.run_id,
             connect=connect,
-            process_manager=lambda machine: NobodyStarts(seats),
+            process_manager=lambda machine: NobodyStarts(slots),
             claimant=Claimant(owner=opening.owner),
             log_event=log_event,
             arrived=arrived,

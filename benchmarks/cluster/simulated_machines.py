@@ -28,6 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
+from keima.cluster.agent.commands import LINK, OWN, POLL
 from keima.cluster.agent.packing import remote_program
 from keima.cluster.agent.serve import DIGITS
 from keima.data.records import GameRecord, encode_batch
@@ -152,13 +153,13 @@ class SimulatedWorker:
 
 
 class Machine:
-    """What the agent of one machine does for its workers (``distributed/remote``), and what a transport does there."""
+    """What the agent of one machine does for its workers (``keima/cluster/agent``), and what a transport does there."""
 
     def __init__(self, workers: list[SimulatedWorker]) -> None:
         self._workers = {worker.name: worker for worker in workers}
         self._commands: dict[str, Callable[[Any], Reply]] = {
-            "look": self._look,
-            "own": self._own,
+            POLL.name: self._poll,
+            OWN.name: self._own,
             "put": self._put,
             "get": self._get,
         }
@@ -166,18 +167,18 @@ class Machine:
     def answer(self, command: str, request: Any) -> Reply:
         """Carry out a command; links, removals and whatever else changes nothing of interest just succeed."""
         carry_out = self._commands.get(command)
-        return carry_out(request) if carry_out else ({"linked": True} if command == "link" else {}, b"")
+        return carry_out(request) if carry_out else ({"linked": True} if command == LINK.name else {}, b"")
 
-    def _look(self, request: dict[str, Any]) -> Reply:
+    def _poll(self, request: dict[str, Any]) -> Reply:
         games, left = re.compile(request["games"]), int(request["limit"])
         answers, content = [], bytearray()
         for each in request["workers"]:
-            answer, data = self._look_at(each, games, left - len(content))
+            answer, data = self._poll_one(each, games, left - len(content))
             answers.append(answer)
             content += data
         return {"workers": answers}, bytes(content)
 
-    def _look_at(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
+    def _poll_one(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
         worker = self._workers[each["place"].rpartition("/")[2]]
         if each["assignment"] is not None:
             worker.assign(each["assignment"])
@@ -327,14 +328,14 @@ class Server:
 
 
 def run_machines(
-    path: Path, *, machines: int, seats: int, round_trip: float, games_per_second: float, game_name: str
+    path: Path, *, machines: int, slots: int, round_trip: float, games_per_second: float, game_name: str
 ) -> None:
     """Run all workers until all have been stopped; print a line for each delivered batch.
 
     Args:
         path: of the socket.
         machines: their number.
-        seats: workers on each machine.
+        slots: workers on each machine.
         round_trip: seconds until each answer.
         games_per_second: of all workers together.
         game_name: what is played.
@@ -342,12 +343,12 @@ def run_machines(
     game = load_game(game_name, **SIMULATED_GAMES[game_name])
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
-    shares = np.random.default_rng(1).random((machines * seats, 2))
+    shares = np.random.default_rng(1).random((machines * slots, 2))
     workers, simulated = list[SimulatedWorker](), dict[str, Machine]()
     for index in range(machines):
         name, first = machine_name(index), len(workers)
-        for worker in worker_names(name, seats):
-            rate = games_per_second / (machines * seats)
+        for worker in worker_names(name, slots):
+            rate = games_per_second / (machines * slots)
             workers.append(SimulatedWorker(worker, rate=rate, share=shares[len(workers), 0], games=games, game=game))
         # A machine with several workers is expected to have one of its own name until it has listed them.
         unused = SimulatedWorker(name, rate=0.0, share=0.0, games=games, game=game)

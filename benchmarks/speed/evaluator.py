@@ -24,7 +24,7 @@ from keima.config.flags import whole
 from keima.games import Game, load_game
 from keima.games.game import Planes
 from keima.learning.learner import Learner, copy_to_device
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.replay.window import Batch

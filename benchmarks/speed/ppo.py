@@ -32,8 +32,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.harness import Clock, Parser, Ratio, Report, divide_rounds, import_if_installed, take_turns, time_call
-from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
+from keima.base.reports.intervals import mean_margin
 from keima.config.flags import whole
 from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, join_ranks, make_file_store
 from keima.ppo.actor_critic import ActorCritic

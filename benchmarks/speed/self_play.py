@@ -35,7 +35,7 @@ from keima.config.flags import whole
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes, States
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.search.move_search import Search

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.harness import Parser, Ratio, Report
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.evaluation.match import (
@@ -29,7 +29,7 @@ from keima.evaluation.match import (
 )
 from keima.evaluation.match_worker import make_match_search
 from keima.games import Game, load_game
-from keima.networks.files.model_heading import find_run_model
+from keima.networks.files.heading import find_run_model
 from keima.play.arena.ladder import find_program
 from keima.play.arena.players import read_model
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer

@@ -32,8 +32,8 @@ from keima.evaluation.perfect_play import (
     read_positions,
 )
 from keima.games import Game, load_game
-from keima.networks.files.model_file import Model
-from keima.networks.files.model_heading import find_run_model
+from keima.networks.files.heading import find_run_model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 

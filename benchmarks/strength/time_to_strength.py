@@ -41,12 +41,12 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.harness import Parser, Ratio, Report, measure_rates
 from benchmarks.speed.evaluator import make_call
 from keima.base.files import write_atomically
-from keima.base.intervals import mean_margin
+from keima.base.reports.intervals import mean_margin
 from keima.config.flags import number, whole
 from keima.config.load import ConfigError, load_settings, override
 from keima.config.schema import Settings
 from keima.games import load_game
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 

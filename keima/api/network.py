@@ -15,7 +15,7 @@ from keima.evaluation.match_worker import make_match_search
 from keima.games import Game
 from keima.games.game import Planes
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.network_loader import load_network_from_model, load_network_from_run
 from keima.search.analysis import Analysis, AnalysisTrees

@@ -1,1 +1,1 @@
-"""What every room uses and that knows no game: files, formats, reports, locks, steps."""
+"""What every room uses and that knows no game: files, run folders, locks, random streams, steps; reports; system."""

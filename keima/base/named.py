@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from keima.base.run_folder import LEDGER_NAME, RUNS, all_runs, run_folder
+from keima.base.run_folder import LEDGER_NAME, RUNS, list_runs, resolve_run_folder
 from keima.paths import SHIPPED, find_file, workspace
 
 CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
@@ -34,9 +34,15 @@ def find_network(text: str) -> Path:
     """
     if not is_name(text):
         path = find_file(text)
-        return path if path.exists() else run_folder(path) if run_folder(path).is_dir() else path
+        return path if path.exists() else resolve_run_folder(path) if resolve_run_folder(path).is_dir() else path
     own = [path for path in (Path(text), RUNS / text) if path.is_file() or (path / LEDGER_NAME).exists()]
     return resolve_name(text, MODELS / f"{text}.safetensors", own, what="network")
+
+
+def add_network(add: Callable[..., object], **options: object) -> None:
+    """Add the argument that names a network to a command line."""
+    text = "a run's folder or name, a model's file, or a shipped network"
+    add("network", type=flag_type(find_network), metavar="NETWORK", help=text, **options)
 
 
 def flag_type(find: Callable[[str], Path]) -> Callable[[str], Path]:
@@ -74,7 +80,7 @@ def network_names() -> list[str]:
 
 def run_names() -> list[str]:
     """The names of the runs here."""
-    return [path.name for path in all_runs()]
+    return [path.name for path in list_runs()]
 
 
 def is_name(text: str) -> bool:

@@ -34,7 +34,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import RUNS, run_folder
+from keima.base.run_folder import RUNS, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports, report_compiling_of
@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
     args = parser.parse_args(argv)
-    args.folder = run_folder(Path(args.run))
+    args.folder = resolve_run_folder(Path(args.run))
     return args
 
 
@@ -70,8 +70,8 @@ from rich.progress import track
 from rich.table import Table
 
 from keima.base.files import PART, read_limited, sha256_hex
-from keima.base.formats import format_rate
-from keima.base.text import printable_line
+from keima.base.reports.formats import format_rate
+from keima.base.reports.text import printable_line
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
@@ -270,9 +270,9 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
 def find_unknown_files(ledger: Ledger) -> Iterator[str]:
     """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
     deadline = time.monotonic() + SETTLE_SECONDS
-    while (strays := list_unknown_files(ledger)) and time.monotonic() < deadline:
+    while (unknown := list_unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    for path in strays:
+    for path in unknown:
         remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
 

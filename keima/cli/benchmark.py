@@ -44,11 +44,12 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.named import find_network, flag_type
+from keima.base.named import add_network, find_network, flag_type
 from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_SEED, processes, whole
+from keima.config.flags import HIGHEST_SEED, whole
 from keima.data.ledger import read_ledger
 from keima.paths import find_file
 
@@ -63,12 +64,16 @@ NO_STOCKFISH = (
 )
 
 
+def processes(text: str) -> int:
+    """The type of a flag that takes a number of processes; auto: one per available core."""
+    return count_usable_cores() if text == "auto" else whole()(text)
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
-    name = "a run's folder or name, a model's file, or a shipped network"
-    which.add_argument("network", nargs="?", type=flag_type(find_network), metavar="NETWORK", help=name)
+    add_network(which.add_argument, nargs="?")
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
@@ -195,8 +200,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import FILE_WIDTH, Column, format_percent, format_rate, format_score, game_title, table_lines
 from keima.base.random import seed_stream
+from keima.base.reports.formats import (
+    FILE_WIDTH,
+    Column,
+    format_percent,
+    format_rate,
+    format_score,
+    game_title,
+    table_lines,
+)
 from keima.config.load import versions
 from keima.games import Game
 from keima.play.arena.ladder import (
@@ -318,7 +331,7 @@ def measure_by_elo(
         if file := GAME_FILES.get(playable.game.name):
             text = "".join(match_to_text(playable.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
-        console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
+        console.print(f"All numbers, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
 
 
@@ -346,7 +359,7 @@ def measure_by_return(
             playable,
             {"kind": "returns", "whole": code == 0, "matches": [match.as_dict() for match in matches]},
         )
-        console.print(f"All figures: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+        console.print(f"All numbers: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return code
 
 
@@ -444,7 +457,7 @@ def measure_by_score(
     print_results(playable.game, results, console)
     if arguments.save:
         save_results(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
-        console.print(f"All figures and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+        console.print(f"All numbers and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return 0
 
 
@@ -470,8 +483,8 @@ def measure_players(
         return results
     if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
         found = arguments.expectimax_depth
-        looks = find_affordable_depth(game, results[0].move_seconds) if found is None else found
-        results.append(play(f"expectimax, depth {looks}", ExpectimaxSpec(depth=looks)))
+        depth = find_affordable_depth(game, results[0].move_seconds) if found is None else found
+        results.append(play(f"expectimax, depth {depth}", ExpectimaxSpec(depth=depth)))
     return [*results, play("random", RandomSpec())]
 
 

@@ -49,6 +49,7 @@ from keima.base.disk_words import error_text
 from keima.base.named import find_experiment, flag_type
 from keima.base.run_folder import RUNS
 from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
@@ -240,7 +241,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.formats import format_duration
+from keima.base.reports.formats import format_duration
 from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
@@ -256,8 +257,8 @@ from keima.learning.ranks.process_group import (
     Ranks,
     SurplusRank,
     check_backend,
-    idle_variables,
     join_ranks,
+    unused_nccl_variables,
 )
 from keima.learning.ranks.save_folder import choose_folder
 from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
@@ -503,7 +504,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
     """The training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
-    cores = len(os.sched_getaffinity(0)) // ranks.ranks_on_machine
+    cores = count_usable_cores() // ranks.ranks_on_machine
     use_threads(arguments.threads or max(1, cores))
     learner = make_learner(
         game,
@@ -551,7 +552,7 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
         print(count_ranks_to_start(ranks.ranks_started, device)[1])
     if ranks.restarts:
         print("A rank has died: all ranks restart, from the last checkpoint if there is one")
-    if idle := idle_variables(ranks):
+    if idle := unused_nccl_variables(ranks):
         print(idle)
     print(f"Games: {data}{', the sample that comes with Keima; --data names others' if data == str(SAMPLE) else ''}")
     kind = str(learner.update_step.dtype).removeprefix("torch.")

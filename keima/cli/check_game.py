@@ -100,7 +100,7 @@ from keima.coach.proposal import Proposal, propose_settings, proposed_config
 from keima.config.commands import keima
 from keima.games import load_game
 from keima.games.authoring.check import GameDoesNotAnswer, GameReport, examine_in_process
-from keima.games.authoring.check_against import GamesDiffer, check_named_against
+from keima.games.authoring.check_against import GamesDiffer, compare_named_game
 
 WIDE = 14  # characters of a heading
 
@@ -148,7 +148,7 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
         Differs: they do not.
         ValueError: OpenSpiel is not installed, or has no such game.
     """
-    found = check_named_against(game, arguments.options, arguments.against, games=arguments.games)
+    found = compare_named_game(game, arguments.options, arguments.against, games=arguments.games)
     passes = f" {found.passes:,} forced passes are moves in one of the games alone." if found.passes else ""
     return (
         f"The rules agree with OpenSpiel's {arguments.against} in {found.games} random games with {found.positions:,} "

@@ -117,6 +117,7 @@ from rich.console import Console
 
 from keima.base.system.threads import run_in_parallel
 from keima.cluster.connector import CheckedMachine, NotDone, Outcome, Progress, SSHConnector, combine_results
+from keima.cluster.ssh.host_keys import KeyScan, scan_commands
 from keima.config.commands import cluster
 
 
@@ -151,6 +152,18 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
         show(machines.write_wheel(arguments.folder))
         return 0
     names, at_once = arguments.names, arguments.at_once
+    if arguments.command in DONE:
+        return change_workers(machines, arguments.command, names, show, at_once=at_once)
+    if arguments.command == "status" and (answer := machines.status_of_coach(names)) is not None:
+        show(answer)
+        return 0
+    with machines.settings_read_once():
+        return ask_machines(machines, arguments, show)
+
+
+def ask_machines(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> int:
+    """Carry out a command that changes no worker on the machines themselves; return the exit code."""
+    names, at_once = arguments.names, arguments.at_once
     match arguments.command:
         case "check":
             machines.chosen(names)  # which refuses unknown ones
@@ -164,13 +177,12 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
         case "logs":
             events = machines.logs_of(names, lines=arguments.lines, at_once=at_once)
             return show_outcomes(machines, names, events, show, done="read")
-        case "gather-logs":
+        case _:
             events = machines.gather_logs(arguments.folder, names, megabytes=arguments.log_megabytes, at_once=at_once)
             return show_outcomes(machines, names, events, show, done="gathered")
-    return change_each(machines, arguments.command, names, show, at_once=at_once)
 
 
-def change_each(
+def change_workers(
     machines: SSHConnector, command: str, names: Sequence[str], show: Callable[[str], None], *, at_once: int
 ) -> int:
     """Restart, stop, take over or remove each of several; return 1 unless all succeeded.
@@ -252,12 +264,8 @@ def show_summary(
 
 
 def show_status(machines: SSHConnector, show: Callable[[str], None], names: Sequence[str], *, at_once: int) -> int:
-    """Show the state of workers; without a Coach, return 1 if a machine does not answer."""
-    answer = machines.status_of_coach(names)
-    if answer is not None:
-        show(answer)
-        return 0
-    machines.chosen(names)
+    """Show what the machines say of their workers; return 1 if one does not answer."""
+    machines.chosen(names)  # which refuses unknown ones
     show(machines.about_status())
     failed = 0
     for outcome in machines.status_of_machines(names, at_once=at_once):
@@ -276,11 +284,17 @@ def show_findings(
     if not order:
         show(f"{machines.config} lists no workers: {cluster('add HOST USER', machines.config)} adds one")
         return 1
-    ready: dict[str, bool] = {}
+    ready, scans = dict[str, bool](), list[KeyScan]()
     for checked in machines.check(names, at_once=at_once):
         ready[checked.machine.name] = checked.ready
+        scans += [checked.scan] if checked.scan else []
         show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
-    return show_summary(show, order, ready, done="ready", failed="not ready")
+    failed = show_summary(show, order, ready, done="ready", failed="not ready")
+    if len(scans) > 1:
+        show(f"if the {len(scans)} unknown host keys are the machines' own, this adds all:")
+        for command in scan_commands(scans):
+            show(f"  {command}")
+    return failed
 
 
 def show_checked(checked: CheckedMachine, show: Callable[[str], None], *, in_full: bool) -> None:

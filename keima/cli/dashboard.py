@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
     exit_quietly_on_interrupt()
 
-from keima.base.run_folder import RUNS, all_runs, run_folder
+from keima.base.run_folder import RUNS, list_runs, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
@@ -36,7 +36,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add_server_flags(parser)
     args = parser.parse_args(argv)
-    args.folders = [run_folder(Path(run)) for run in args.runs] or all_runs()
+    args.folders = [resolve_run_folder(Path(run)) for run in args.runs] or list_runs()
     return args
 
 

@@ -24,12 +24,12 @@ if __name__ == "__main__":
 
 from keima import __version__
 from keima.base.disk_words import error_text
-from keima.base.named import find_network, flag_type
+from keima.base.named import add_network, find_network, flag_type
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
-from keima.networks.files.model_heading import find_model_file, read_heading
+from keima.networks.files.heading import find_model_file, read_heading
 from keima.play.analysis.syntax import BLACK, PERSPECTIVES, AnalysisHandshake
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
 from keima.play.gtp.syntax import GtpHandshake
@@ -65,13 +65,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     protocol, *words = sys.argv[1:] if argv is None else argv
     parser = CommandLine(ANALYSIS_HELP if protocol == "analysis" else __doc__)
     add = parser.add_argument
-    add(
-        "network",
-        type=flag_type(find_network),
-        metavar="NETWORK",
-        nargs="?" if protocol == "analysis" else None,
-        help="a run's folder or name, a model's file, or a shipped network",
-    )
+    add_network(add, nargs="?" if protocol == "analysis" else None)
     add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
     if protocol == "analysis":
         add_analysis_flags(add)
@@ -170,7 +164,7 @@ from torch import nn
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.line_reader import ConversationPartner, LineWriter, run_conversation

@@ -19,7 +19,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import run_folder, stats_path
+from keima.base.run_folder import resolve_run_folder, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
@@ -49,7 +49,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: there is none, or a file exists.
     """
-    read_ledger(run_folder(arguments.run)).close()
+    read_ledger(resolve_run_folder(arguments.run)).close()
     there = [path for path in (arguments.file, arguments.file.with_suffix(".md")) if path.exists()]
     if there and not arguments.replace:
         raise ValueError(f"already here: {', '.join(map(str, there))}; choose another name, or replace it by --replace")

@@ -18,7 +18,7 @@ from keima.base.disk_words import error_text
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.start import parse_before_imports
 from keima.config.commands import keima
-from keima.config.own_modules import hides_package
+from keima.config.own_modules import refuse_package_name
 from keima.paths import PACKAGE
 
 TEMPLATES = PACKAGE / "games" / "authoring" / "templates"
@@ -50,11 +50,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: a file exists, or the name is that of a package.
     """
-    if hides_package(Path(f"{arguments.name}.py")):
-        raise ValueError(
-            f"{arguments.name}.py would hide the package {arguments.name} from every program in this folder: "
-            f"call the game my_{arguments.name}, for example"
-        )
+    refuse_package_name(Path(f"{arguments.name}.py"))
     there = [path.name for path in files_to_copy(arguments) if path.exists()]
     if there:
         raise ValueError(f"already here: {', '.join(there)}; choose another name, or remove what is here")

@@ -24,12 +24,12 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.named import find_network, flag_type
+from keima.base.named import add_network
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, number, whole
-from keima.networks.files.model_heading import find_model_file
+from keima.networks.files.heading import find_model_file
 from keima.web.server import add_server_flags, serve
 
 USUAL_SIMULATIONS = 400
@@ -39,12 +39,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
-    add(
-        "network",
-        type=flag_type(find_network),
-        metavar="NETWORK",
-        help="a run's folder or name, a model's file, or a shipped network",
-    )
+    add_network(add)
     add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
     add("--simulations", type=whole(), help="simulations per move (default: 400; with --web two seconds)")
     add("--second", action="store_true", help="let the network move first")
@@ -104,7 +99,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.config.commands import keima
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game

@@ -39,7 +39,6 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +47,7 @@ from pathlib import Path
 from keima.base.disk_words import error_text
 from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
@@ -182,7 +182,7 @@ from keima.base.random import seed_stream
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.config.commands import keima
 from keima.config.load import load_section
-from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, SurplusRank, idle_variables, join_ranks
+from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, SurplusRank, join_ranks, unused_nccl_variables
 from keima.learning.ranks.save_folder import choose_folder
 from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
 from keima.learning.update_step import TrainingDiverged
@@ -295,7 +295,7 @@ def print_introduction(
         print_and_log(count_ranks_to_start(ranks.ranks_started, arguments.device)[1], console, ranks)
     if ranks.restarts:
         print_and_log("A rank has died: all ranks restart from the last checkpoint", console, ranks)
-    if idle := idle_variables(ranks):
+    if idle := unused_nccl_variables(ranks):
         print_and_log(idle, console, ranks)
     print_and_log(environments_text(settings, arguments.checkpoint_dir, ranks), console, ranks)
     if resumed_from:
@@ -390,7 +390,7 @@ def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
-    return max(1, len(os.sched_getaffinity(0)) // ranks.ranks_on_machine)
+    return max(1, count_usable_cores() // ranks.ranks_on_machine)
 
 
 def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:

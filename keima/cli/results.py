@@ -110,7 +110,7 @@ from rich.console import Console
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import (
+from keima.base.reports.formats import (
     FAINT,
     FILE_WIDTH,
     TITLE,
@@ -154,7 +154,7 @@ def summary_lines(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, st
         ("Positions", f"{last.total_positions:,}, of which {format_count(last.window_positions)} in the window"),
     ]
     bests = best_metrics(rows)
-    lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
+    lines += [(title, f"{value}, by model {version:,}") for title, value, version in bests]
     if bests:
         lines.append(("Best model", model_path_text(run_dir, bests[0][2])))
     return lines
@@ -191,8 +191,8 @@ def best_metrics(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
         bests.append(("Highest Elo", format_elo(highest, best.elo_margin), best.model_version))
     if returns:
         highest, best = max(returns, key=itemgetter(0))
-        figure = format_return(highest, best.random_return_margin)
-        bests.append(("Highest mean return", f"{figure} against random players", best.model_version))
+        value = format_return(highest, best.random_return_margin)
+        bests.append(("Highest mean return", f"{value} against random players", best.model_version))
     return bests
 
 

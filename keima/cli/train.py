@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
-from keima.base.run_folder import LEDGER_NAME, list_run_names, run_folder
+from keima.base.run_folder import LEDGER_NAME, list_run_names, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, check_paths_exist, parse_before_imports, report_compiling_of
@@ -90,7 +90,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if resumes and not (arguments.what or arguments.config or arguments.run_dir):
         parser.error(f"name the run to continue; runs here: {list_run_names()}")
     if arguments.what and arguments.resume and Path(arguments.what).suffix not in (".py", ".yaml", ".yml"):
-        arguments.run_dir = arguments.run_dir or run_folder(Path(arguments.what))
+        arguments.run_dir = arguments.run_dir or resolve_run_folder(Path(arguments.what))
     elif arguments.what and arguments.config:
         parser.error(f"{arguments.what} and --config both name an experiment: give one of them")
     elif arguments.what and arguments.what.endswith(".py"):

@@ -118,14 +118,14 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.coach.session import exit_code
 from keima.config.commands import keima
 from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.games import load_game
 from keima.games.twenty48.rules import GameRules
-from keima.networks.files.model_file import CorruptWeights, load_weights
+from keima.networks.files.weights_file import CorruptWeights, load_weights
 from keima.networks.network import seed_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.terminal.next_steps import next_steps

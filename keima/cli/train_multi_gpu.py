@@ -23,7 +23,6 @@ Ctrl-C ends a run cleanly; a second one ends it at once. No finished game is los
 """
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ if __name__ == "__main__":
 
 from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.flags import add_set, add_setting, game_among, given_settings, whole
@@ -202,9 +202,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
 
 def begin_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
-    slots = device_slots(
-        arguments.gpus, local_gpus(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
-    )
+    slots = device_slots(arguments.gpus, local_gpus(), cores=count_usable_cores(), per_device=arguments.workers_per_gpu)
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
     settings = settings_of(arguments, slots)

@@ -71,8 +71,8 @@ from rich.console import Console
 from rich.live import Live
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import format_duration
-from keima.base.reports import ProgressReport
+from keima.base.reports.formats import format_duration
+from keima.base.reports.run_reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
 from keima.report.tables import ScreenFrame

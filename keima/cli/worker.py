@@ -51,13 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     folder = arguments.folder
     start_log(arguments.log)
-    if arguments.rehearse:
+    if arguments.test_games:
         restrict_to_device(arguments.gpu)
-        log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
+        log.info("test games: loading PyTorch, and compiling what is not compiled yet")
         try:
-            play_test_games(arguments.rehearse, device=device_name(arguments.gpu))
+            play_test_games(arguments.test_games, device=device_name(arguments.gpu))
         except ValueError as error:
-            log.error("the rehearsal has failed: %s", error)
+            log.error("the test games have failed: %s", error)
             return 2
         return 0
     try:
@@ -97,8 +97,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
-    rehearsal = "play a few games of GAME instead, to test and compile everything"
-    what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
+    test_games = "play a few games of GAME instead, to test and compile everything"
+    what.add_argument("--test-games", metavar="GAME", choices=GAMES, help=test_games)
+    # Scripts of before still have the flag by this name.
+    what.add_argument("--rehearse", dest="test_games", choices=GAMES, help=argparse.SUPPRESS)
     parser.add_argument(
         "--gpu",
         type=whole(0),
@@ -206,7 +208,7 @@ def play_test_games(name: str, *, device: str) -> None:
     if game.num_players > 1:
         player = SearchPlayer(Search(game, evaluator, settings, num_simulations=4, num_trees=2))
         play_match(game, player, RandomPlayer(game, 1), pairs=1, opening_plies=2, seed=1)
-    log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
+    log.info("test games of %s have been played with %s", name, evaluator.describe())
 
 
 def end_gracefully(number: int, frame: FrameType | None) -> None:

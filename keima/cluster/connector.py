@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from keima.base.disk_words import error_text
 from keima.base.system.threads import run_in_parallel
+from keima.cluster.agent.commands import Probe
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
@@ -33,6 +34,7 @@ from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_
 from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.cluster.ssh import ssh_transport as ssh
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
+from keima.cluster.ssh.host_keys import KeyScan, UnknownHostKey
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import CONFIG, cluster, keima
 from keima.config.load import ConfigError, load_settings
@@ -57,6 +59,7 @@ class CheckedMachine:
 
     machine: WorkerSettings
     findings: tuple[Finding, ...]
+    scan: KeyScan | None = None  # what would fetch its host key, which is not known
 
     @property
     def ready(self) -> bool:
@@ -114,7 +117,7 @@ class _ConnectedMachine:
 
     machine: WorkerSettings
     transport: Transport
-    probe: remote.Probe
+    probe: Probe
     required: WorkerRequirements
     slots: tuple[remote.WorkerSlot, ...]
 
@@ -160,6 +163,16 @@ class SSHConnector:
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
         self._followed = facts.config if facts else ""
+        self._settings: Settings | None = None  # within ``settings_read_once``
+
+    @contextmanager
+    def settings_read_once(self) -> Iterator[None]:
+        """Within the block, the settings are those of now, so that all methods mean the same machines."""
+        self._settings = self._load_settings()
+        try:
+            yield
+        finally:
+            self._settings = None
 
     # Commands for the running Coach.
 
@@ -345,10 +358,10 @@ class SSHConnector:
         """Check machines, several at once; yield each when it is done. See ``chosen``."""
         required, connect = self._worker_requirements(), self._connect_function()
 
-        def look(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
+        def check_machine(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
             yield _check_machine(chosen.machine, required, connect)
 
-        for _, checked in run_in_parallel(look, self.chosen(names), at_once=at_once):
+        for _, checked in run_in_parallel(check_machine, self.chosen(names), at_once=at_once):
             yield checked
 
     def bootstrap_all(
@@ -372,6 +385,7 @@ class SSHConnector:
                         yield line
                     else:
                         time.sleep(POLL_SECONDS)
+            self._retry_machine(found.name)
             return f"{found.name} is ready to play"
 
         # Machines that share a home disturb each other: those that then fail find the work done in another attempt.
@@ -387,6 +401,11 @@ class SSHConnector:
             yield from self._run_on_each([each.machine for each in disturbed], install, at_once)
         else:
             yield from disturbed
+
+    def _retry_machine(self, name: str) -> None:
+        """Have a running Coach try a machine again at once: it may have refused it for what is now put right."""
+        with suppress(NotDone):
+            self._ask_coach(control.Request(command="retry", worker=name))
 
     def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
         """Install the code and its environment on a machine, and verify both.
@@ -487,6 +506,8 @@ class SSHConnector:
         return self._load_settings().distributed
 
     def _load_settings(self) -> Settings:
+        if self._settings is not None:
+            return self._settings
         if self.config == CONFIG and not CONFIG.exists():
             begin = f"or begin one by {keima('cluster add HOST USER')}"
             raise NotDone(f"there is no {CONFIG}: go to the folder of your run, name a file with --config, {begin}")
@@ -537,7 +558,8 @@ def _check_machine(found: WorkerSettings, required: WorkerRequirements, connect:
     except ClusterError as error:
         if connected:
             return CheckedMachine(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
-        return CheckedMachine(found, tuple(connection_findings(error)))
+        scan = error.scan if isinstance(error, UnknownHostKey) else None
+        return CheckedMachine(found, tuple(connection_findings(error)), scan)
 
 
 def _machine_names(several: Sequence[ChosenMachine]) -> list[str]:

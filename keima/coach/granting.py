@@ -47,7 +47,7 @@ class _Seen:
     workers: Sequence[str]
     full: set[str]  # workers with batches in their outboxes
 
-    def is_still(self, now: "_Seen") -> bool:
+    def is_unchanged(self, now: "_Seen") -> bool:
         """Whether nothing has changed since; heartbeats and accounts are compared as objects, which is quick."""
         same = self.heartbeats is now.heartbeats and self.accounts is now.accounts
         return same and self.full == now.full and self.workers == now.workers
@@ -82,7 +82,7 @@ class Granting:
         self._sent: dict[str, WorkerAccount] = {}  # the accounts that the backend has, of its workers
         self._sent_of: Mapping[str, WorkerAccount] | None = None  # all accounts, when they were sent
 
-    def restore(self) -> None:
+    def restore_accounts(self) -> None:
         """Send all workers their accounts; call it before they start."""
         for worker in self._backend.workers:
             self._send_account(self._ledger.account(worker))
@@ -105,7 +105,7 @@ class Granting:
         accounts = self._ledger.accounts()
         if self._training.asynchronous:
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
-            missing = self._backend.share_out(_Outstanding(workers, accounts), 0 if behind else self._ahead)
+            missing = self._backend.plan_grants(_Outstanding(workers, accounts), 0 if behind else self._ahead)
         else:
             to_come = sum(account.outstanding for account in accounts.values())  # including workers that left
             left = self._training.games_per_iteration - games_here - to_come
@@ -132,7 +132,7 @@ class Granting:
             workers=self._backend.workers,
             full={batch.worker for batch in batches},
         )
-        if not self._idle and self._seen and self._seen.is_still(seen):
+        if not self._idle and self._seen and self._seen.is_unchanged(seen):
             return
         self._seen, heartbeats, full, workers = seen, seen.heartbeats, seen.full, set(seen.workers)
         for worker, account in seen.accounts.items():

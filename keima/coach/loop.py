@@ -9,12 +9,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.reports import (
+from keima.base.reports.run_reports import (
     EvaluationReport,
     IterationReport,
     LearnerReport,
@@ -25,9 +24,9 @@ from keima.base.reports import (
     report_iteration,
     report_progress,
 )
+from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns, run_steps
-from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
@@ -45,13 +44,8 @@ from keima.learning.checkpoint import Checkpoints
 from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import RankLost
-from keima.networks.files.model_file import (
-    MAX_MODEL_BYTES,
-    Model,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.replay.window import ReplayWindow
 from keima.worker.worker_folder import last_batch_ends
 
@@ -173,11 +167,11 @@ class Coach:
     def start(self) -> None:
         """Ingest what an earlier session left and start the workers, unless the run is finished."""
         self.receiving.restore()
-        self._granting.restore()
+        self._granting.restore_accounts()
         if self.is_finished():
             return
         self.publish_again() if self.state.model_version else self.publish()
-        self._measuring.begin_again(self.model)
+        self._measuring.restart_measurement(self.model)
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
@@ -269,7 +263,7 @@ class Coach:
             self.log_event(f"model {version} is not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
-        self.hand_out(data)
+        self.publish_to_workers(data)
 
     def publish_again(self) -> None:
         """Send all workers the last model of the earlier session, or a new one if its file is damaged."""
@@ -282,9 +276,9 @@ class Coach:
             )
             self.publish()
             return
-        self.hand_out(data)
+        self.publish_to_workers(data)
 
-    def hand_out(self, file: bytes) -> None:
+    def publish_to_workers(self, file: bytes) -> None:
         """Send the current model to all workers."""
         self.persist("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 
@@ -430,6 +424,6 @@ class Coach:
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
             workers=workers,
-            cluster=replace(cluster, workers=workers) if cluster else None,
+            network=cluster.network if cluster else None,
             self_play=self._complete,
         )

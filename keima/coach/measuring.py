@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from keima.base.files import read_limited
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns
 from keima.coach.bounds import CoachState
 from keima.config.schema import Settings
 from keima.data.ledger_rows import model_path
-from keima.networks.files.model_file import MAX_MODEL_BYTES, Model, decode_model
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.model import Model, decode_model
 
 
 class Evaluation(Protocol):
@@ -86,7 +87,7 @@ class Measuring:
         """Begin to measure ``model`` beside playing."""
         self._steps, self._state.measuring = self._evaluation.measure(model, beside=True), model.model_version
 
-    def begin_again(self, current: Model | None) -> None:
+    def restart_measurement(self, current: Model | None) -> None:
         """Begin the measurement that was under way when the earlier session ended, if there was one.
 
         Args:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import seed_stream
-from keima.base.reports import Observer, report_event
+from keima.base.reports.run_reports import Observer, report_event
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.bounds import CoachState, window_capacity
 from keima.coach.fingerprint import fingerprint
@@ -26,7 +26,7 @@ from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoint, Checkpoints
 from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.networks.network import build_network, seed_weights
 from keima.replay.window import ReplayWindow, sampling_weights
 

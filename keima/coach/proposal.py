@@ -1,7 +1,6 @@
 """Settings proposed for a game that has none yet, from what random games say about it and a short measurement here."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
+from keima.base.system.limits import count_usable_cores
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
@@ -46,7 +46,7 @@ def propose_settings(game: Game, report: GameReport) -> Proposal:
     """Settings for a game, and how fast it is played with them here by a network that knows nothing."""
     settings = proposed_settings(game, report)
     search = SearchSettings(**settings["search"])
-    cores = len(os.sched_getaffinity(0))
+    cores = count_usable_cores()
     use_threads(1)
     evaluator = Evaluator(build_network(game, **settings["network"]), game, device="cpu", max_batch=PARALLEL_GAMES)
     evaluations = measure_self_play_speed(game, evaluator, search, PARALLEL_GAMES)

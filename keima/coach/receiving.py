@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from keima.base.reports import SelfPlayReport
+from keima.base.reports.run_reports import SelfPlayReport
 from keima.base.retry_log import RetryLog
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch

@@ -1,7 +1,6 @@
 """A session of a run: from opening its Coach, new or resumed, to its clean end."""
 
 import logging
-import os
 import re
 import signal
 import sqlite3
@@ -14,17 +13,18 @@ from rich.console import Console
 
 from keima.base.disk_words import error_text
 from keima.base.files import write_atomically
-from keima.base.reports import Observer, report_event
+from keima.base.reports.run_reports import Observer, report_event
 from keima.base.run_folder import check_run_folder
 from keima.base.run_lock import RunLocked
 from keima.base.system.command_line import program_name
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, stop_on_signals
 from keima.base.system.start import print_status
 from keima.coach.granting import NobodyPlays
 from keima.coach.loop import Coach
 from keima.coach.opening import MakeBackend, open_coach
 from keima.coach.ranks.leading import lead_ranks
-from keima.config.load import located, save_resolved
+from keima.config.load import error_at_setting, save_resolved
 from keima.config.own_modules import is_own
 from keima.config.schema import Settings
 from keima.games import GAMES, Game, load_game
@@ -91,7 +91,7 @@ def configured_game(settings: Settings, config: Path) -> Game:
         meant = [option for option in options if re.search(rf"\b{re.escape(option)}\b", str(error))]
         key = "options" if name in GAMES or meant else "module" if is_own(name) else "name"
         keys = ("game", key, *(meant[:1] if key == "options" else ()))
-        raise located(config, keys, str(error)) from error
+        raise error_at_setting(config, keys, str(error)) from error
 
 
 def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
@@ -154,7 +154,7 @@ def learner_threads(settings: Settings, ranks: Ranks) -> int:
 
     By default half the cores if workers play here meanwhile, and all but one if other machines play.
     """
-    threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
+    threads, cores = settings.training.threads, count_usable_cores()
     if threads == "auto":
         threads = cores - 1 if settings.distributed.enabled else cores // 2 if settings.training.asynchronous else cores
     return max(1, threads // ranks.ranks_on_machine)

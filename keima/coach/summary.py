@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from keima.base.reports import (
+from keima.base.reports.run_reports import (
     MEANS,
     GeneralizationReport,
     LearnerReport,
 )
-from keima.base.worker_status import ClusterStatus, WorkerStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.waiting import GATHERING
 from keima.data.ledger_rows import WorkerAccount
 from keima.worker.status import worker_status

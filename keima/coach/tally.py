@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from keima.base.reports import SelfPlayReport
+from keima.base.reports.run_reports import SelfPlayReport
 from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
 from keima.data.scores import make_score_report, milestones_of

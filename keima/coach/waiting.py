@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from keima.base.reports import WaitReport
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.run_reports import WaitReport
+from keima.base.reports.worker_status import WorkerStatus
 
 GATHERING, TRAINING, EVALUATING = "waiting for games", "training", "evaluating"  # phases whose time is reported
 

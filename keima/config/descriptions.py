@@ -16,7 +16,7 @@ def describe_setting(key: str) -> str:
     Raises:
         KeyError: there is no such setting.
     """
-    fields = _fields()
+    fields = _read_fields()
     section = "Settings"
     *outer, name = key.split(".")
     for part in outer:
@@ -31,11 +31,11 @@ def describe_field(section: str, name: str) -> str:
     Raises:
         KeyError: the section has no such field.
     """
-    return " ".join(_fields()[section, name][1].split())
+    return " ".join(_read_fields()[section, name][1].split())
 
 
 @functools.cache
-def _fields() -> dict[tuple[str, str], tuple[str, str]]:
+def _read_fields() -> dict[tuple[str, str], tuple[str, str]]:
     """Return the type and the description of each field, by its class and name."""
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for path in (HERE / "schema.py", *sorted((HERE / "sections").glob("*.py"))):

@@ -5,7 +5,6 @@ written.
 import argparse
 import difflib
 import math
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,6 @@ def number(
         return value
 
     return read
-
-
-def processes(text: str) -> int:
-    """The type of a flag that takes a number of processes; auto: one per available core."""
-    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:
@@ -133,12 +127,13 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 def assignment(text: str) -> tuple[str, Any]:
     """The type of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
     from keima.config.load import known_keys, read_value
+    from keima.config.older_options import RENAMED
 
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as search.num_simulations=200, found {text}")
     keys = list(known_keys())
-    if key not in keys:
+    if RENAMED.get(key, key) not in keys:
         close = difflib.get_close_matches(key, keys, n=1) or [known for known in keys if known.endswith(f".{key}")]
         hint = f"; did you mean {close[0]}?" if close else ""
         raise argparse.ArgumentTypeError(f"there is no setting {key}{hint}")

@@ -19,13 +19,13 @@ def hosts_of(text: str) -> tuple[str, ...]:
         ValueError: a range is empty, runs backwards or is no range, a host comes twice, or there are too many hosts.
     """
     pieces = BRACKETS.split(text)  # text, the content of brackets, text ...
-    fixed, ranges = pieces[::2], [_spans(each, text) for each in pieces[1::2]]
+    fixed, ranges = pieces[::2], [_parse_spans(each, text) for each in pieces[1::2]]
     if any(sign in "".join(fixed) for sign in "[]"):
         raise ValueError(f"expected hosts {EXAMPLE}, found {text!r}")
     count = math.prod(sum(map(len, spans)) for spans, _ in ranges)
     if count > MOST_HOSTS:
         raise ValueError(f"{text} stands for {count:,} hosts, and at most {MOST_HOSTS:,} are allowed")
-    numbers = [_numbers(spans, widths) for spans, widths in ranges]
+    numbers = [_format_numbers(spans, widths) for spans, widths in ranges]
     hosts = [
         fixed[0] + "".join(number + after for number, after in zip(each, fixed[1:], strict=True))
         for each in itertools.product(*numbers)
@@ -44,11 +44,11 @@ def without_host(text: str, host: str) -> str | None:
         return None
     before, _, after = pieces
     numbers = [each[len(before) : len(each) - len(after)] for each in left]
-    shorter = f"{before}[{','.join(_joined(numbers))}]{after}"
+    shorter = f"{before}[{','.join(_join_spans(numbers))}]{after}"
     return shorter if hosts_of(shorter) == tuple(left) else None
 
 
-def _spans(content: str, text: str) -> tuple[list[range], list[int]]:
+def _parse_spans(content: str, text: str) -> tuple[list[range], list[int]]:
     """The numbers in brackets, and for each span the number of digits that they have at least."""
     spans, widths = list[range](), list[int]()
     for part in content.split(","):
@@ -63,11 +63,11 @@ def _spans(content: str, text: str) -> tuple[list[range], list[int]]:
     return spans, widths
 
 
-def _numbers(spans: Sequence[range], widths: Sequence[int]) -> list[str]:
+def _format_numbers(spans: Sequence[range], widths: Sequence[int]) -> list[str]:
     return [str(number).zfill(width) for span, width in zip(spans, widths, strict=True) for number in span]
 
 
-def _joined(numbers: Sequence[str]) -> list[str]:
+def _join_spans(numbers: Sequence[str]) -> list[str]:
     """Numbers as the shortest list of spans: 01, 02, 03, 07 becomes 01-03, 07."""
     spans: list[list[str]] = []
     for number in numbers:

@@ -7,20 +7,24 @@ environment variables are not read.
 import difflib
 import importlib.metadata
 import json
+import logging
 import platform
 import re
 import subprocess
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keima.config.older_options import LEFT, with_older_options, without_left_settings
+from keima.config.older_options import LEFT, RENAMED, with_older_options, without_left_settings
 from keima.config.own_modules import FOLDER, copy_modules, is_own, stem_of
 from keima.config.schema import Settings
+
+log = logging.getLogger(__name__)
 
 VERSIONS = "versions.json"  # in a run's folder, beside its copy of the settings
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
@@ -69,10 +73,10 @@ class ConfigError(ValueError):
         super().__init__(heading)
 
 
-def located(path: Path, keys: Keys, text: str) -> ConfigError:
+def error_at_setting(path: Path, keys: Keys, text: str) -> ConfigError:
     """An error about the setting at ``keys`` in the file at ``path``, with its line."""
     _, node = _read(path)
-    return ConfigError(path, [f"line {_line(node, keys)}: {_dotted(keys)}: {text}"])
+    return ConfigError(path, [f"line {_find_line(node, keys)}: {_dotted_key(keys)}: {text}"])
 
 
 class _Loader(yaml.SafeLoader):
@@ -134,7 +138,7 @@ def load_section(
         ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
             bounds.
     """
-    overrides = overrides or {}
+    overrides = {RENAMED.get(key, key): value for key, value in (overrides or {}).items()}
     document, node = _read(path)
     if (path.parent / VERSIONS).exists():
         _complete_copy(document)
@@ -143,7 +147,7 @@ def load_section(
     try:
         return kind.model_validate(document, context={"config": copy_of or path})
     except ValidationError as error:
-        raise ConfigError(path, list(_problems(error, document, node, overrides, kind))) from None
+        raise ConfigError(path, list(_list_problems(error, document, node, overrides, kind))) from None
 
 
 def _complete_copy(document: dict[Any, Any]) -> None:
@@ -171,6 +175,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
             raise ValueError("too many brackets are opened in a row")
         loader = _Loader(text)
         node = loader.get_single_node()
+        _rename_older_keys(path, node)
         document = loader.construct_document(node) if node else None
     except UnicodeDecodeError as error:
         raise ConfigError(path, [f"is not UTF-8 text (byte {error.start})"]) from None
@@ -182,6 +187,21 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     if node is None or not isinstance(document, dict):
         raise ConfigError(path, ["expected sections such as `run:` and `game:`, each with its keys"])
     return document, node
+
+
+def _rename_older_keys(path: Path, node: yaml.Node | None) -> None:
+    """Give settings in the file's nodes the names that they have now."""
+    for older, name in RENAMED.items():
+        key = _key_node(node, older.split("."))
+        if key is not None:
+            key.value = name.rpartition(".")[2]
+            if not (path.parent / VERSIONS).exists():  # a run's copy is nobody's to edit
+                _note_renamed(path, key.start_mark.line + 1, older, name)
+
+
+@cache  # a file is read several times, and again whenever it changes
+def _note_renamed(path: Path, line: int, older: str, name: str) -> None:
+    log.warning("%s: line %d: %s is called %s now; the older name still works", path, line, older, name)
 
 
 def read_value(text: str) -> Any:
@@ -205,7 +225,7 @@ def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
     document[keys[-1]] = value
 
 
-def _problems(
+def _list_problems(
     error: ValidationError,
     document: dict[Any, Any],
     node: yaml.Node,
@@ -215,14 +235,14 @@ def _problems(
     """One line per invalid setting: its place, its dotted key and what was expected."""
     found: dict[Keys, list[Any]] = {}
     for details in error.errors(include_url=False):
-        found.setdefault(_setting(details, document), []).append(details)
+        found.setdefault(_find_setting(details, document), []).append(details)
     for path, several in found.items():
-        name = _dotted(path)
-        where = "command line" if name in overrides else f"line {_line(node, path)}"
-        yield f"{where}: {_words(path, several, kind)}"
+        name = _dotted_key(path)
+        where = "command line" if name in overrides else f"line {_find_line(node, path)}"
+        yield f"{where}: {_describe_problem(path, several, kind)}"
 
 
-def _setting(details: Any, document: Any) -> Keys:
+def _find_setting(details: Any, document: Any) -> Keys:
     """The keys of an invalid setting, without pydantic's names for the members of a union."""
     path: list[str | int] = []
     for key in details["loc"]:
@@ -236,9 +256,9 @@ def _setting(details: Any, document: Any) -> Keys:
     return tuple(path)
 
 
-def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
+def _describe_problem(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
     """One problem in words; a union type has an error for each of its members."""
-    name, first = _dotted(path), several[0]
+    name, first = _dotted_key(path), several[0]
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "extra_forbidden" and len(path) == 2 and path[1] in LEFT.get(str(path[0]), {}):
@@ -248,10 +268,10 @@ def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
     if first["type"] == "value_error":
         return f"{name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
     expected = [EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {})) for each in several]
-    return f"{name}: expected {' or '.join(dict.fromkeys(expected))}, found {_short(first['input'])}"
+    return f"{name}: expected {' or '.join(dict.fromkeys(expected))}, found {_shorten_value(first['input'])}"
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     """A value as text, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -262,7 +282,7 @@ def _nearest(path: Keys, kind: type[BaseModel]) -> str:
     key, section = str(path[-1]), _section_at(path[:-1], kind)
     close = difflib.get_close_matches(key, section.model_fields, n=1)
     if close:
-        return f"did you mean {_dotted((*path[:-1], close[0]))}?"
+        return f"did you mean {_dotted_key((*path[:-1], close[0]))}?"
     everywhere = {name.rsplit(".", 1)[-1]: name for name in reversed(list(known_keys(kind)))}
     close = difflib.get_close_matches(key, everywhere, n=1)
     if close:
@@ -271,17 +291,21 @@ def _nearest(path: Keys, kind: type[BaseModel]) -> str:
 
 
 def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
-    """The section at ``path`` in ``section``, also inside lists of sections."""
+    """The section at ``path`` in ``section``, also inside lists of sections, and below names of the user's."""
     for key in path:
-        if isinstance(key, str):
-            section = section_in(section.model_fields[key].annotation) or section
+        if isinstance(key, str) and key in section.model_fields:
+            annotation = section.model_fields[key].annotation
+            named = typing.get_args(annotation)[-1] if typing.get_origin(annotation) is dict else annotation
+            section = section_in(named) or section
     return section
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section in a field's type, also inside a list."""
+    """The section in a field's type, also inside a list; None for sections by names of the user's."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
+    if typing.get_origin(annotation) is dict:
+        return None
     return next(filter(None, map(section_in, typing.get_args(annotation))), None)
 
 
@@ -308,11 +332,20 @@ def number_schema(key: str, kind: type[BaseModel] = Settings) -> dict[str, Any]:
     return number
 
 
-def _dotted(path: Keys) -> str:
+def _dotted_key(path: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
 
-def _line(node: yaml.Node, path: Keys) -> int:
+def _key_node(node: yaml.Node | None, keys: list[str]) -> yaml.Node | None:
+    """The node of the last of ``keys``, which lead through mappings; None where the file does not have it."""
+    found = None
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        found, node = next((pair for pair in pairs if pair[0].value == key), (None, None))
+    return found
+
+
+def _find_line(node: yaml.Node, path: Keys) -> int:
     """The line number of the deepest existing key of ``path``, from 1."""
     line: int = node.start_mark.line + 1
     for key in path:
@@ -337,19 +370,21 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
     search, training, evaluation = new["search"], new["training"], new["evaluation"]
     new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": iterations or 2, "minutes": minutes}
     new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8)}
-    _lower(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
-    _lower(search["gumbel"], considered_actions=4)
-    _lower(new["self_play"], games_per_worker=8, parallel_games=4, workers=2, cache_positions=1000, flush_seconds=1.0)
-    _lower(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
-    _lower(training["window"], min_positions=16, max_positions=10_000)
-    _lower(training["learner"], ranks=2)
+    _cap_settings(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
+    _cap_settings(search["gumbel"], considered_actions=4)
+    _cap_settings(
+        new["self_play"], games_per_worker=8, parallel_games=4, workers=2, cache_positions=1000, flush_seconds=1.0
+    )
+    _cap_settings(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
+    _cap_settings(training["window"], min_positions=16, max_positions=10_000)
+    _cap_settings(training["learner"], ranks=2)
     training["window"]["seed_games"] = ()  # reading them may take hours
-    _lower(evaluation, every=1, num_simulations=4, positions=16, rating_games=4, score_games=4, gating_games=4)
-    _lower(new["distributed"], batch_size=4, sync_interval=4)
+    _cap_settings(evaluation, every=1, num_simulations=4, positions=16, rating_games=4, score_games=4, gating_games=4)
+    _cap_settings(new["distributed"], batch_size=4, sync_interval=4)
     return Settings.model_validate(new)
 
 
-def _lower(section: dict[str, Any], **limits: float) -> None:
+def _cap_settings(section: dict[str, Any], **limits: float) -> None:
     """Cap the settings at ``limits``; "auto" becomes the limit."""
     for key, limit in limits.items():
         section[key] = limit if section[key] == "auto" else min(section[key], limit)

@@ -1,4 +1,6 @@
-"""What older files say that is different now: options that a game has got since, and settings that have left."""
+"""What older files say that is different now: options that a game has got since, and settings that have left or have
+another name.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +21,8 @@ LEFT: dict[str, dict[str, Any]] = {
     },
     "training": {"soft_policy_weight": None},
 }
+
+RENAMED = {"distributed.ray.seats": "distributed.ray.slots"}  # settings that still go by an older name, too
 
 
 def with_older_options(game: str, options: Mapping[str, Any]) -> dict[str, Any]:

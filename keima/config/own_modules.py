@@ -64,10 +64,8 @@ def keep_module(path: Path, *, expected: str = "") -> str:
     stem = stem_of(path.stem)
     if not NAME.fullmatch(f"{stem}-{'0' * 12}"):
         raise ModuleProblem(f"{path}: call the file by letters, digits and underscores, such as my_game.py")
-    if not is_own(path.stem) and hides_package(path):
-        raise ModuleProblem(
-            f"{path} would hide the package {stem} from every program in its folder: call it my_{stem}.py, for example"
-        )
+    if not is_own(path.stem):
+        refuse_package_name(path)
     source = path.read_bytes()
     name = f"{stem}-{hashlib.sha256(source).hexdigest()[:12]}"
     if expected not in ("", name) or (is_own(path.stem) and path.stem != name):
@@ -85,12 +83,18 @@ def keep_module(path: Path, *, expected: str = "") -> str:
     return name
 
 
-def hides_package(path: Path) -> bool:
-    """Whether programs in the file's folder would import it in place of an installed package of its name."""
-    if path.stem == "keima" or path.stem in sys.stdlib_module_names:
-        return True
-    found = PathFinder.find_spec(path.stem, [folder for folder in sys.path if Path(folder).name in PACKAGE_FOLDERS])
-    return found is not None and found.origin is not None
+def refuse_package_name(path: Path) -> None:
+    """Refuse a file that programs in its folder would import in place of an installed package of its name.
+
+    Raises:
+        ModuleProblem: it has such a name.
+    """
+    name = path.stem
+    found = PathFinder.find_spec(name, [folder for folder in sys.path if Path(folder).name in PACKAGE_FOLDERS])
+    if name == "keima" or name in sys.stdlib_module_names or (found is not None and found.origin is not None):
+        raise ModuleProblem(
+            f"{path} would hide the package {name} from every program in its folder: call it my_{name}.py, for example"
+        )
 
 
 def keep_source(name: str, source: bytes) -> None:
@@ -176,11 +180,11 @@ def load_module(name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
-        raise ModuleProblem(described(error, name)) from error
+        raise ModuleProblem(describe_error(error, name)) from error
     return module
 
 
-def described(error: BaseException, name: str) -> str:
+def describe_error(error: BaseException, name: str) -> str:
     """What went wrong in the user's file ``name``: file, line, error, and what to do where that is known."""
     shown = path_of(name)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(shown)]

@@ -136,9 +136,7 @@ class Ledger:
         Raises:
             LedgerUnbalanced: fewer games are outstanding.
         """
-        outstanding = self.account(worker).outstanding
-        if not 0 <= games <= outstanding:
-            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
+        self._require_outstanding(worker, games, "withdrawn")
         with self._change_accounts(worker):
             self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
             self._insert_event("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
@@ -152,12 +150,15 @@ class Ledger:
         Raises:
             LedgerUnbalanced: fewer games are outstanding.
         """
-        outstanding = self.account(worker).outstanding
-        if not 0 <= games <= outstanding:
-            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
+        self._require_outstanding(worker, games, "discarded")
         with self._change_accounts(worker):
             self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
             self._insert_event("discarded", f"{games} games given up: {reason}", worker)
+
+    def _require_outstanding(self, worker: str, games: int, what: str) -> None:
+        outstanding = self.account(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be {what}, {outstanding} are outstanding")
 
     def account(self, worker: str) -> WorkerAccount:
         """The account of ``worker``; all zero for an unknown one."""

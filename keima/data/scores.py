@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import mean_margin, wilson_interval
-from keima.base.reports import MilestoneReport, ScoreReport
+from keima.base.reports.intervals import mean_margin, wilson_interval
+from keima.base.reports.run_reports import MilestoneReport, ScoreReport
 from keima.compilation.decorators import compiled
 from keima.data.records import GameBatch
 from keima.games import Game

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import Z
+from keima.base.reports.intervals import Z
 from keima.evaluation.sparse import Matrix, SparseFactors, find_elimination_order
 
 ELO_SCALE = math.log(10) / 400

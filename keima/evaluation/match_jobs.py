@@ -21,7 +21,9 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _JobMessage(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
+    )
 
 
 class Contestant(_JobMessage):
@@ -67,7 +69,8 @@ class EvaluationJobResult(_JobMessage):
 
     protocol: Literal[1] = 1
     worker: Annotated[str, Field(max_length=1000)]
-    order: EvaluationJob
+    # Its key is that of all versions: others refuse unknown keys.
+    job: Annotated[EvaluationJob, Field(validation_alias="order", serialization_alias="order")]
     refused: Annotated[str, Field(max_length=1000)] = ""  # why it was not played; empty if it was
     openings: Digest | None = None  # SHA-256 of the opening states
     moves: tuple[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], ...] = ()  # of each game, after its opening

@@ -9,7 +9,7 @@ from keima.evaluation.match_jobs import Contestant
 from keima.evaluation.match_worker import play_fixtures
 from keima.evaluation.remote_matches import MatchSpec, RemoteMatches
 from keima.games import Game
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.search.move_search import Search
 
 OPENING_PLIES = 4

@@ -24,7 +24,7 @@ from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJob
 from keima.games import Game
 from keima.games.game import CHANCE, Actions, Rules, States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
@@ -130,7 +130,7 @@ def make_job_result(worker: str, job: EvaluationJob, starts: States, result: Mat
     """The result file of a job's games."""
     scores = tuple(float(score) for score in result.scores.ravel())
     return EvaluationJobResult(
-        worker=worker, order=job, openings=states_digest(starts), moves=result.moves, scores=scores
+        worker=worker, job=job, openings=states_digest(starts), moves=result.moves, scores=scores
     )
 
 
@@ -142,7 +142,7 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
     """
     if result.refused:
         raise InvalidMatchResult(f"it did not play: {result.refused}")
-    if (result.order, result.worker) != (job, worker):
+    if (result.job, result.worker) != (job, worker):
         raise InvalidMatchResult("it is the result of another job")
     starts = job_openings(game, job)
     if result.openings != states_digest(starts):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.files import read_limited
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.compilation.decorators import compiled
 from keima.games import Game, IllegalAction
 from keima.games.exact import ILLEGAL, solve_all_positions

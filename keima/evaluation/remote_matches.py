@@ -51,7 +51,7 @@ class MatchHeartbeat(Protocol):
         """The number of the heartbeat."""
 
     @property
-    def order(self) -> str:
+    def job(self) -> str:
         """The id of the job that the worker plays now."""
 
 
@@ -262,7 +262,7 @@ class RemoteMatches:
 
     def _check_heartbeats(self, board: _MatchState, now: float) -> None:
         for worker, sign in self._executors.heartbeats().items():
-            if sign and sign.order in board.given and board.last_heartbeats.get(worker) != sign.beat:
+            if sign and sign.job in board.given and board.last_heartbeats.get(worker) != sign.beat:
                 board.last_heartbeats[worker] = sign.beat
                 for given in board.given.values():
                     if given.worker == worker:

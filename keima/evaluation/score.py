@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, seed_stream
-from keima.base.reports import ScoreReport
+from keima.base.reports.run_reports import ScoreReport
 from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
 from keima.data.scores import make_score_report

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from keima.base.files import read_limited
-from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
-from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.reports.intervals import mean_margin
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 from keima.base.steps import Steps
 from keima.config.schema import Settings
 from keima.config.sections.evaluation import EvaluationSettings
 from keima.data.ledger import Ledger
-from keima.evaluation.elo import PairResult, decide_sprt, rate_players
+from keima.evaluation.elo import PairResult, Rating, decide_sprt, rate_players
 from keima.evaluation.match import MatchResult, SearchPlayer
 from keima.evaluation.match_jobs import Contestant
 from keima.evaluation.match_location import LocalMatches, Pairing, PlayMatches, WorkerMatches
@@ -26,13 +26,9 @@ from keima.evaluation.remote_matches import RemoteMatches
 from keima.evaluation.score import play_score_games, summarize_scores
 from keima.games import Game
 from keima.games.game import Actions, States
-from keima.networks.files.model_file import (
-    MAX_MODEL_BYTES,
-    Model,
-    decode_model,
-    encode_model,
-    stored_sha256,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, decode_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.move_search import Search
 
@@ -69,9 +65,12 @@ class Strength:
                 self._positions, choose_policy_actions(self._positions, self.make_evaluator(model))
             ).share
         matches = yield from self._play_matches(model, beside=beside)
-        rating = (
-            self._update_ratings().get(model_player_name(model.model_version)) if self._game.num_players == 2 else None
-        )
+        rating = gain = None
+        halfway = self._halfway_version(model.model_version)
+        if self._game.num_players == 2:
+            results = self._match_results()
+            rating = self._update_ratings(results).get(model_player_name(model.model_version))
+            gain = find_elo_gain(results, model.model_version, halfway) if matches and halfway else None
         many = self._game.num_players > 2
         random_return, random_margin = first_player_mean_return(matches[:1]) if many and matches else (None, None)
         earlier_return, earlier_margin = first_player_mean_return(matches[1:]) if many and matches[1:] else (None, None)
@@ -84,6 +83,9 @@ class Strength:
             policy_error=policy_error,
             elo=rating[0] if rating else None,
             elo_margin=rating[1] if rating else None,
+            elo_gain=gain.elo if gain else None,
+            elo_gain_margin=gain.margin if gain else None,
+            gain_over=halfway if gain else None,
             random_not_lost=1 - matches[0].losses / matches[0].scores.size if matches and not many else None,
             random_return=random_return,
             random_return_margin=random_margin,
@@ -124,7 +126,7 @@ class Strength:
             return []
         files = self._earlier_rated_models(model.model_version)
         earlier = list(files)
-        opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
+        opponents = sorted({earlier[-1], self._halfway_version(model.model_version) or earlier[-1]}) if earlier else []
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
@@ -205,6 +207,11 @@ class Strength:
             if earlier < version and model_player_name(earlier) in rated
         }
 
+    def _halfway_version(self, version: int) -> int | None:
+        """The rated version of half the way to this one; None: there is none before it."""
+        earlier = list(self._earlier_rated_models(version))
+        return earlier[len(earlier) // 2] if earlier else None
+
     def _model_paths(self) -> dict[int, Path]:
         """The existing files of published models, by ascending version."""
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
@@ -218,11 +225,13 @@ class Strength:
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
         self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
-    def _update_ratings(self) -> dict[str, tuple[float, float]]:
-        results = [
+    def _match_results(self) -> list[PairResult]:
+        return [
             PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
             for first, second, wins, draws, losses, _ in self._ledger.matches()
         ]
+
+    def _update_ratings(self, results: Sequence[PairResult]) -> dict[str, tuple[float, float]]:
         ratings = {
             name: (rating.elo, rating.margin)
             for name, rating in rate_players(results, ANCHOR).items()
@@ -267,6 +276,15 @@ def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, flo
     """
     returns = 2 * np.concatenate([match.scores.mean(1) for match in matches]) - 1
     return float(returns.mean()), mean_margin(returns)
+
+
+def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> Rating | None:
+    """How much stronger a version is than an earlier one; None: no chain of games connects them.
+
+    Ratings are differences, so with the earlier version as the anchor the margin is that of this difference alone.
+    """
+    rating = rate_players(results, model_player_name(earlier)).get(model_player_name(version))
+    return rating if rating and math.isfinite(rating.margin) else None
 
 
 def model_player_name(version: int) -> str:

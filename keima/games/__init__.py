@@ -11,7 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keima.config.own_modules import described, is_own, keep_module, load_module, stem_of
+from keima.config.own_modules import describe_error, is_own, keep_module, load_module, stem_of
 
 if TYPE_CHECKING:
     from keima.games.game import CHANCE, Game, IllegalAction, Rules
@@ -72,7 +72,7 @@ def _load_own_game(name: str, options: dict[str, Any]) -> "Game":
     try:
         game = build(**options)
     except Exception as error:
-        raise ValueError(described(error, name)) from error
+        raise ValueError(describe_error(error, name)) from error
     if not isinstance(game, Game):
         raise ValueError(f"{module.__file__}: game() must return a Game, and returns a {type(game).__name__}")
     given = signature(build).bind(**options)

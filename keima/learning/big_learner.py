@@ -16,20 +16,14 @@ from typing import Any
 
 import torch
 
-from keima.base.reports import LearnerReport
+from keima.base.reports.run_reports import LearnerReport
 from keima.data.imports.game_files import file_size, find_game_files
 from keima.learning.dataset_settings import BigExperiment
 from keima.learning.feed import EpochFeed, LoadedBatch
 from keima.learning.learner import Learner, LearnerState
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import (
-    CorruptWeights,
-    Model,
-    decode_tree,
-    describe_model,
-    save_safetensors,
-    save_tree,
-)
+from keima.networks.files.model import Model, describe_model, save_safetensors
+from keima.networks.files.weights_file import CorruptWeights, decode_tree, save_tree
 
 FORMAT = 1
 

@@ -49,7 +49,7 @@ class CapturedGradients:
                         self._compute_gradients(losses)
                         self._drop_graph()
                 with torch.cuda.graph(self._graph, stream=stream):
-                    self._figures = self._compute_gradients(losses)
+                    self._metrics = self._compute_gradients(losses)
                 self._gradients = [parameter.grad for parameter in self._parameters]
             finally:
                 self._drop_graph()
@@ -58,18 +58,18 @@ class CapturedGradients:
                     buffer.copy_(before)
 
     def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Set the gradients of the network; returns the figures of the losses, including "loss"."""
+        """Set the gradients of the network; returns the metrics of the losses, including "loss"."""
         for name, tensor in batch.items():
             self._batch[name].copy_(tensor)
         self._graph.replay()
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
-        return {name: figure.clone() for name, figure in self._figures.items()}
+        return {name: metric.clone() for name, metric in self._metrics.items()}
 
     def _compute_gradients(self, losses: Callable[[dict[str, Tensor]], Losses]) -> dict[str, Tensor]:
         found = losses(self._batch)
         found.loss.backward()
-        return {"loss": found.loss.detach(), **found.figures}
+        return {"loss": found.loss.detach(), **found.metrics}
 
     def _drop_graph(self) -> None:
         for parameter in self._parameters:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from keima.base.random import seed_stream
-from keima.base.reports import GeneralizationReport
+from keima.base.reports.run_reports import GeneralizationReport
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.networks.architectures.auxiliary_heads import forward_for_training
 from keima.networks.architectures.layers import masked_log_policies

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.base.random import seed_stream
-from keima.base.reports import MEANS, LearnerReport, SpikeReport
+from keima.base.reports.run_reports import MEANS, LearnerReport, SpikeReport
 from keima.base.system.threads import prefetch
 from keima.config.sections.training import TrainingSettings
 from keima.learning.captured import CapturedGradients, can_be_captured
@@ -177,7 +177,7 @@ class Learner:
         started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
         taken = skipped = 0
-        with closing(self._batches(window, steps, seed, batch_size)) as batches:
+        with closing(self._draw_batches(window, steps, seed, batch_size)) as batches:
             while taken < steps and (
                 taken == 0 or seconds == math.inf or self.ranks.broadcast_bool(time.perf_counter() - started < seconds)
             ):
@@ -186,8 +186,8 @@ class Learner:
                 report = self.descend(copy_to_device(batch, self.device), total=batch_size, progress=progress)
                 skipped += report.skipped
                 if not report.skipped:
-                    figures = {**report.figures, "grad_norm": report.grad_norm}
-                    totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
+                    metrics = {**report.metrics, "grad_norm": report.grad_norm}
+                    totals = {name: metric + totals.get(name, 0) for name, metric in metrics.items()}
         finite = taken - skipped
         means: dict[str, Any] = {name: totals[name].item() / finite if finite else 0.0 for name in MEANS}
         elapsed = time.perf_counter() - started
@@ -202,7 +202,7 @@ class Learner:
             **means,
         )
 
-    def _batches(self, window: Window, steps: int, seed: int, batch_size: int) -> Generator[Batch]:
+    def _draw_batches(self, window: Window, steps: int, seed: int, batch_size: int) -> Generator[Batch]:
         """The batches of the next steps; on a GPU each is drawn while the step before it is computed."""
 
         def draw(step: int) -> Batch:
@@ -332,7 +332,7 @@ class Learner:
         return self.losses(rows.batch)
 
     def _captured_gradients(self, rows: BatchPart) -> dict[str, Tensor] | None:
-        """The figures of a part that is a whole batch, whose gradients a graph computes; None if none can."""
+        """The metrics of a part that is a whole batch, whose gradients a graph computes; None if none can."""
         size, batch = rows.part.count, vars(rows.batch)
         if not self.captures or len(rows.part.sizes) > 1:
             return None
@@ -363,7 +363,7 @@ class Learner:
             settings=self.settings,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
-        figures = {
+        metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "auxiliary_loss": of_heads,
@@ -371,7 +371,7 @@ class Learner:
             **auxiliary,
         }
         loss = policy_loss + self.settings.value_weight * value_loss + of_heads
-        return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
+        return Losses(loss, {name: metric.detach() for name, metric in metrics.items()})
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the averaged weights, with which workers play, on the CPU."""

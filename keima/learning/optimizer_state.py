@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.files.model_file import decode_tree, encode_tree
+from keima.networks.files.weights_file import decode_tree, encode_tree
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -23,19 +23,19 @@ class TrainingDiverged(ArithmeticError):
 
 @dataclass(frozen=True)
 class Losses:
-    """A loss function's result for a micro-batch: the mean loss to minimize, and figures to report (means, without
+    """A loss function's result for a micro-batch: the mean loss to minimize, and metrics to report (means, without
     gradient).
     """
 
     loss: Tensor
-    figures: dict[str, Tensor]
+    metrics: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class StepReport:
     """The result of one step. Tensors stay on the device, so the caller decides when to wait for it."""
 
-    figures: dict[str, Tensor]  # means over the micro-batches of all ranks, including "loss"
+    metrics: dict[str, Tensor]  # means over the micro-batches of all ranks, including "loss"
     grad_norm: Tensor  # before clipping
     skipped: bool  # a gradient was not finite: the network is unchanged
 
@@ -76,7 +76,7 @@ class UpdateStep:
         mixed_precision: "auto" computes in a 16-bit type if the device is fast in it.
         average: is updated after each step, if given.
         ranks: the processes that take the step together; starting from the same weights, all end with the same ones.
-        shortcut: a faster way to the gradients and figures of a step with one micro-batch; None from it: there is none.
+        shortcut: a faster way to the gradients and metrics of a step with one micro-batch; None from it: there is none.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class UpdateStep:
         shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         try:
-            figures = self._compute_gradients(loss_function, micro_batches, shares)
+            metrics = self._compute_gradients(loss_function, micro_batches, shares)
             self.ranks.all_reduce_sum_([p.grad for p in self.network.parameters() if p.grad is not None])
-            self.ranks.all_reduce_sum_(list(figures.values()))
+            self.ranks.all_reduce_sum_(list(metrics.values()))
             self.scaler.unscale_(self.optimizer)
             norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
             finite = bool(norm.isfinite())
@@ -147,7 +147,7 @@ class UpdateStep:
             self._discard_gradients(buffers)
         self.scaler.update()
         self._count_skipped(finite)
-        return StepReport(figures, norm.detach(), skipped=not finite)
+        return StepReport(metrics, norm.detach(), skipped=not finite)
 
     def restore_scaler(self, state: dict[str, Any]) -> None:
         """Take over the scale of the gradients, if they were scaled: the state is empty if they were not."""
@@ -168,10 +168,10 @@ class UpdateStep:
         micro_batches: Sequence[MicroBatch],
         shares: Sequence[float],
     ) -> dict[str, Tensor]:
-        """Set this rank's gradients; returns its figures."""
+        """Set this rank's gradients; returns its metrics."""
         whole = self.ranks.is_alone and len(micro_batches) == 1 and not self.scaler.is_enabled()
-        if whole and (figures := self.shortcut(micro_batches[0])):
-            return figures
+        if whole and (metrics := self.shortcut(micro_batches[0])):
+            return metrics
         reports = [
             self._accumulate(loss_function, batch, share) for batch, share in zip(micro_batches, shares, strict=True)
         ]
@@ -183,7 +183,7 @@ class UpdateStep:
         with self.autocast:
             losses = loss_function(batch)
         self.scaler.scale(losses.loss * share).backward()
-        return {name: figure.detach() * share for name, figure in {"loss": losses.loss, **losses.figures}.items()}
+        return {name: metric.detach() * share for name, metric in {"loss": losses.loss, **losses.metrics}.items()}
 
     def _discard_gradients(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Discard the gradients and batch norm's statistics of a step that is not taken."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from keima.config.own_modules import described, is_own, load_module, stem_of
+from keima.config.own_modules import describe_error, is_own, load_module, stem_of
 from keima.games.game import Game
 from keima.networks.architectures.auxiliary_heads import AuxiliaryHeads
 from keima.networks.architectures.bottleneck import BottleneckNet
@@ -124,9 +124,9 @@ def _build_own_network(game: Game, name: str, options: dict[str, Any]) -> nn.Mod
     try:
         network = build(game, **options)
     except Exception as error:
-        raise ValueError(described(error, name)) from error
+        raise ValueError(describe_error(error, name)) from error
     if not isinstance(network, OwnNetwork):
-        raise ValueError(f"{module.__file__}: network() must return an OwnNetwork (keima/networks/policy_value.py)")
+        raise ValueError(f"{module.__file__}: network() must return a keima.OwnNetwork")
     network.arguments = {"type": name, **options}
     as_policy_value_network(network)
     return network

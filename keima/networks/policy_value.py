@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.networks.value_heads import ValueHead
 
 

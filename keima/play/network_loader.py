@@ -9,14 +9,10 @@ from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import keep_copies
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
-from keima.networks.files.model_file import (
-    CorruptModel,
-    Model,
-    describe_model,
-    load_weights,
-    save_safetensors,
-)
-from keima.networks.files.model_heading import find_run_model
+from keima.networks.files.container import CorruptModel
+from keima.networks.files.heading import find_run_model
+from keima.networks.files.model import Model, describe_model, save_safetensors
+from keima.networks.files.weights_file import load_weights
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import NetworkSpec, read_model
 from keima.play.arena.score_benchmark import make_model_from_weights

@@ -11,7 +11,7 @@ from typing import Any
 
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import CorruptWeights, decode_tree, save_tree
+from keima.networks.files.weights_file import CorruptWeights, decode_tree, save_tree
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from keima.base.files import FileTooLarge, read_limited, write_atomically
 from keima.ppo.reports import RoundReport
@@ -37,7 +38,8 @@ class LastEpisode:
     episodes_over: int  # of all accounts, at the time of writing
     capital: float
     closes: tuple[float, ...]
-    worths: tuple[float, ...]  # of the account, at these prices
+    # At these prices; the key is that of all versions.
+    account_values: Annotated[tuple[float, ...], Field(validation_alias="worths", serialization_alias="worths")]
     trades: tuple[Trade, ...]
 
 
@@ -61,15 +63,15 @@ class PPOStats:
 
     def round(self, report: RoundReport) -> None:
         """Add the round, replacing it and later ones that a crashed session has written."""
-        figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
-        self._rows.write_row(report.round, json.dumps({"round": report.round, **figures}).encode())
+        metrics = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
+        self._rows.write_row(report.round, json.dumps({"round": report.round, **metrics}).encode())
 
     def close(self) -> None:
         """Nothing is left open."""
 
 
 class PPOEvents:
-    """Writes every figure for TensorBoard, by environment steps."""
+    """Writes every metric for TensorBoard, by environment steps."""
 
     def __init__(self, folder: Path) -> None:
         self._events = EventsWriter(folder, PPO_METRICS)
@@ -109,7 +111,7 @@ class EpisodeFile:
             episodes_over=self._episodes_over,
             capital=self._markets.settings.capital,
             closes=tuple(seen.closes.tolist()),
-            worths=tuple(seen.account_values.tolist()),
+            account_values=tuple(seen.account_values.tolist()),
             trades=tuple(Trade(bar=i + 1, kind=TRADES[seen.trades[i]], price=float(seen.prices[i])) for i in made),
         )
-        write_atomically(self._path, _EPISODE.dump_json(episode), mode=MODE, durable=False)
+        write_atomically(self._path, _EPISODE.dump_json(episode, by_alias=True), mode=MODE, durable=False)

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from keima.base.formats import format_duration, format_rate, progress_bar
+from keima.base.reports.formats import format_duration, format_rate, progress_bar
 from keima.base.run_folder import STATS_NAME
 from keima.ppo.files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport
@@ -27,11 +27,11 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
     Args:
         device: what the ranks are called where there are several, "GPUs" or "Ranks".
     """
-    figures, count = episodes.figures, max(1, episodes.count)
+    metrics, count = episodes.metrics, max(1, episodes.count)
     parts = [f"Reward: {episodes.mean():.2f}"]
-    if "profit" in figures:
-        share = figures["won"] / figures["closed"] if figures["closed"] else 0.0
-        trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
+    if "profit" in metrics:
+        share = metrics["won"] / metrics["closed"] if metrics["closed"] else 0.0
+        trades = f"({metrics['closed'] / count:.0f} closed, {metrics['open'] / count:.0f} open)"
         parts += [f"Return: {format_money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
     parts.append(f"Steps: {episodes.steps / count:.0f}")
     several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""

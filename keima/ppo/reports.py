@@ -14,20 +14,20 @@ class EpisodesReport:
     count: int
     rewards: float
     steps: float
-    figures: dict[str, float]  # reported by the worlds
+    metrics: dict[str, float]  # reported by the worlds
 
     def __add__(self, other: "EpisodesReport") -> "EpisodesReport":
-        figures = {name: value + other.figures[name] for name, value in self.figures.items()}
+        metrics = {name: value + other.metrics[name] for name, value in self.metrics.items()}
         return EpisodesReport(
             count=self.count + other.count,
             rewards=self.rewards + other.rewards,
             steps=self.steps + other.steps,
-            figures=figures,
+            metrics=metrics,
         )
 
     def mean(self, name: str = "") -> float:
-        """The mean of a figure per episode, or without a name of the reward."""
-        return (self.figures[name] if name else self.rewards) / max(1, self.count)
+        """The mean of a metric per episode, or without a name of the reward."""
+        return (self.metrics[name] if name else self.rewards) / max(1, self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +44,22 @@ class RoundReport:
     steps_per_second: float
     acting_share: float  # of the time
     explained_variance: float
-    learning: dict[str, float]  # losses and other figures
+    learning: dict[str, float]  # losses and other metrics
     episodes: EpisodesReport  # that ended in this round
 
     def scalars(self) -> dict[str, float]:
-        """Every number under the name ``section/figure``."""
+        """Every number under the name ``section/name``."""
         run = ("total_steps", "episodes_over", "world_size", "seconds", "steps_per_second", "acting_share")
-        figures = {f"run/{name}": float(getattr(self, name)) for name in run}
-        figures |= {f"learning/{name}": value for name, value in self.learning.items()}
-        figures["learning/explained_variance"] = self.explained_variance
+        metrics = {f"run/{name}": float(getattr(self, name)) for name in run}
+        metrics |= {f"learning/{name}": value for name, value in self.learning.items()}
+        metrics["learning/explained_variance"] = self.explained_variance
         if self.episodes.count:
-            figures["episodes/reward"] = self.episodes.mean()
-            figures["episodes/steps"] = self.episodes.steps / self.episodes.count
-            figures |= {f"episodes/{name}": self.episodes.mean(name) for name in self.episodes.figures}
-            if self.episodes.figures.get("closed"):
-                figures["episodes/win_rate"] = self.episodes.figures["won"] / self.episodes.figures["closed"]
-        return figures
+            metrics["episodes/reward"] = self.episodes.mean()
+            metrics["episodes/steps"] = self.episodes.steps / self.episodes.count
+            metrics |= {f"episodes/{name}": self.episodes.mean(name) for name in self.episodes.metrics}
+            if self.episodes.metrics.get("closed"):
+                metrics["episodes/win_rate"] = self.episodes.metrics["won"] / self.episodes.metrics["closed"]
+        return metrics
 
 
 class PPOObserver(Protocol):
@@ -73,8 +73,8 @@ class PPOObserver(Protocol):
 
 
 def sum_episodes(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
-    """The totals of episodes, rewards, steps and each named figure."""
+    """The totals of episodes, rewards, steps and each named metric."""
     totals = [
-        [1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes
+        [1.0, episode.reward, float(episode.steps), *(episode.metrics[name] for name in names)] for episode in episodes
     ]
     return [sum(column) for column in zip(*totals, strict=True)] if totals else [0.0] * (3 + len(names))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from keima.base.formats import FAINT, TITLE, format_duration, table_lines
+from keima.base.reports.formats import FAINT, TITLE, format_duration, table_lines
 from keima.ppo.files import LastEpisode, read_episode
 from keima.ppo.rounds import Round
 from keima.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
@@ -37,7 +37,7 @@ TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with 
 
 
 def mean_at_end(rounds: Rounds, name: str) -> float | None:
-    """The mean of a figure over the last tenth of the rounds that have it."""
+    """The mean of a metric over the last tenth of the rounds that have it."""
     known = [row[name] for row in rounds if row.get(name) is not None]
     last = known[-max(1, len(known) // PART_AT_END) :]
     return sum(last) / len(last) if last else None
@@ -58,32 +58,32 @@ def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
             lines.append((f"{metric.title} at the end", shown))
     if episode:
         market = episode.capital * (episode.closes[-1] / episode.closes[0] - 1)
-        own = format_money(episode.worths[-1] - episode.capital)
+        own = format_money(episode.account_values[-1] - episode.capital)
         lines.append(("Last whole episode", f"{own}; who had bought and held: {format_money(market)}"))
     return lines
 
 
 def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
-    """The account's worth, and its trades on the prices, with their figures; empty for an episode of one bar."""
+    """The account's value, and its trades on the prices, with their metrics; empty for an episode of one bar."""
     if len(episode.closes) < 2:
         return [], {}
     kinds = {trade.kind for trade in episode.trades}
     marks = [
-        Curve(name=kind, figure=f"episode/{kind}", mark=mark, hollow=hollow, colour=colour)
+        Curve(name=kind, metric=f"episode/{kind}", mark=mark, hollow=hollow, colour=colour)
         for kind, colour, mark, hollow in TRADE_MARKS
         if kind in kinds
     ]
-    worth = (Curve(name="account", figure="episode/worth"), Curve(name="buy and hold", figure="episode/held"))
-    price = (Curve(name="", figure="episode/price"), *marks)
+    value = (Curve(name="account", metric="episode/account"), Curve(name="buy and hold", metric="episode/held"))
+    price = (Curve(name="", metric="episode/price"), *marks)
     charts = [
         DrawnChart(section=EPISODE, title=title, unit=unit, curves=curves, over=BAR, over_name="bar")
-        for title, unit, curves in (("Worth", "money", worth), ("Price", "", price))
+        for title, unit, curves in (("Account value", "money", value), ("Price", "", price))
     ]
     traded = {kind: {trade.bar: trade.price for trade in episode.trades if trade.kind == kind} for kind in kinds}
     bars = range(1, len(episode.closes) + 1)
     return charts, {
         BAR: list(map(float, bars)),
-        "episode/worth": [round_value(worth) for worth in episode.worths],
+        "episode/account": [round_value(value) for value in episode.account_values],
         "episode/held": [round_value(episode.capital * close / episode.closes[0]) for close in episode.closes],
         "episode/price": [round_value(close) for close in episode.closes],
         **{f"episode/{kind}": [round_value(prices.get(bar)) for bar in bars] for kind, prices in traded.items()},
@@ -93,8 +93,8 @@ def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[st
 def make_charts(rounds: Rounds, folder: Path) -> RunCharts:
     """All charts."""
     training, episode = make_ppo_charts(folder.resolve().name, rounds), read_episode(folder)
-    drawn, figures = make_episode_charts(episode) if episode else ([], {})
-    return replace(training, charts=[*drawn, *training.charts], figures={**figures, **training.figures})
+    drawn, metrics = make_episode_charts(episode) if episode else ([], {})
+    return replace(training, charts=[*drawn, *training.charts], metrics={**metrics, **training.metrics})
 
 
 def make_page(rounds: Rounds, folder: Path) -> str:

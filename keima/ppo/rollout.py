@@ -32,7 +32,7 @@ class Episode:
 
     reward: float  # the sum of its rewards, unscaled
     steps: int
-    figures: dict[str, float]  # reported by the world
+    metrics: dict[str, float]  # reported by the world
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,9 @@ class _Steps:
         at, now = self._at, self._at.worlds.moment
         self.ended[t] = now.terminated + 2 * now.truncated.astype(np.int8)
         ended, cut = np.flatnonzero(at.starting), np.flatnonzero(now.truncated)
-        figures = now.figures[ended].tolist()
-        for b, row in zip(ended.tolist(), figures, strict=True):
-            said = dict(zip(at.worlds.figure_names, row, strict=True))
+        metrics = now.metrics[ended].tolist()
+        for b, row in zip(ended.tolist(), metrics, strict=True):
+            said = dict(zip(at.worlds.metric_names, row, strict=True))
             self.episodes.append(Episode(float(at.rewards_so_far[b]), int(at.steps_so_far[b]), said))
         at.rewards_so_far[ended], at.steps_so_far[ended] = 0.0, 0
         if len(cut):

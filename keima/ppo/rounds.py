@@ -6,7 +6,7 @@ from typing import Any
 
 from keima.report.files.row_file import read_rows
 
-# A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
+# A row of training_stats.json: "round", and each number of the report, or None, under "section/name".
 Round = dict[str, Any]
 
 

@@ -38,7 +38,7 @@ class TradingSettings(Section):
     fee: Fee = 0.0005  # share of the traded value
     slippage: Fee = 0.0002  # share of the price, always against the trader
     short: bool = True  # whether selling may open positions
-    exposure: Positive = 1.0  # largest total value of all positions when one is opened, in worths of the account
+    exposure: Positive = 1.0  # largest total value of all positions when one is opened, in account values
     ruin: Fee = 0.5  # share of the capital at which an episode is terminated
 
 

@@ -31,7 +31,7 @@ from keima.ppo.worlds.world import Worlds
 
 log = logging.getLogger(__name__)
 
-LOSS_FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+LOSS_METRICS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Steps of a minibatch computed at once on a CPU: more do not fit its caches, and their memory is allocated each time.
 CACHED_STEPS = 4096
 # Sequences in a part are a multiple of this: with other numbers oneDNN's LSTM can take three times as long in 16 bits.
@@ -105,8 +105,8 @@ class PPOTrainer:
             began = time.perf_counter()
             rollout = self.collector.collect()
             acted = time.perf_counter()
-            figures = self.learn(rollout)
-            report = self.finish_round(rollout, figures, began, acted)
+            metrics = self.learn(rollout)
+            report = self.finish_round(rollout, metrics, began, acted)
             for observer in self.observers:
                 observer.round(report)
             if self.kept // self.keep_every < self.episodes_over // self.keep_every:
@@ -125,12 +125,12 @@ class PPOTrainer:
         return self.episodes_over >= self.episodes or self.ranks.all_reduce_max(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
-        """Take the steps of one round; returns the means of their figures, 0 if all steps were skipped.
+        """Take the steps of one round; returns the means of their metrics, 0 if all steps were skipped.
 
         Raises:
             TrainingDiverged: see ``UpdateStep``.
         """
-        settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_FIGURES, "grad_norm"), 0.0), 0, 0
+        settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_METRICS, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.epochs):
             for chosen in self.plan_minibatches(epoch):
                 parts = chosen.split(self.sequences_at_once(len(chosen.rows)))
@@ -139,16 +139,16 @@ class PPOTrainer:
                 taken, skipped = taken + 1, skipped + report.skipped
                 if report.skipped:
                     continue
-                figures = {
-                    **{name: tensor.item() for name, tensor in report.figures.items()},
+                metrics = {
+                    **{name: tensor.item() for name, tensor in report.metrics.items()},
                     "grad_norm": report.grad_norm.item(),
                 }
-                totals = {name: total + figures[name] for name, total in totals.items()}
-                if settings.target_kl and figures["approx_kl"] > KL_SLACK * settings.target_kl:
-                    return self._mean_figures(totals, taken, skipped)
-        return self._mean_figures(totals, taken, skipped)
+                totals = {name: total + metrics[name] for name, total in totals.items()}
+                if settings.target_kl and metrics["approx_kl"] > KL_SLACK * settings.target_kl:
+                    return self._mean_metrics(totals, taken, skipped)
+        return self._mean_metrics(totals, taken, skipped)
 
-    def _mean_figures(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
+    def _mean_metrics(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
         means = {name: total / max(1, taken - skipped) for name, total in totals.items()}
         return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
 
@@ -184,12 +184,12 @@ class PPOTrainer:
         count = self.settings.num_steps // length
         world, part = torch.from_numpy(rows // count), torch.from_numpy(rows % count)
 
-        def taken(tensor: Tensor) -> Tensor:
+        def select_part(tensor: Tensor) -> Tensor:
             return tensor.unflatten(0, (count, length))[part, :, world].transpose(0, 1).contiguous()
 
         memories = [LSTMState(*lstm) for lstm in rollout.memories[part, :, :, world].permute(1, 2, 0, 3).contiguous()]
         names = ("observations", "starts", "actions", "log_probabilities", "values", "advantages", "returns")
-        return Sequences(**{name: taken(getattr(rollout, name)) for name in names}, memories=memories)
+        return Sequences(**{name: select_part(getattr(rollout, name)) for name in names}, memories=memories)
 
     def compute_losses(self, batch: Sequences) -> Losses:
         """The clipped objective with its value loss and entropy, means over all steps."""
@@ -208,7 +208,7 @@ class PPOTrainer:
             errors = torch.maximum(errors, (near - batch.returns).square())
         value_loss = errors.mean()
         entropy = -(log_policy.exp() * log_policy).sum(-1).mean()
-        figures = {
+        metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
@@ -218,9 +218,9 @@ class PPOTrainer:
             "clip_fraction": (clipped != ratio).float().mean(),
         }
         loss = policy_loss + settings.vf_coef * value_loss - settings.ent_coef * entropy
-        return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
+        return Losses(loss, {name: metric.detach() for name, metric in metrics.items()})
 
-    def finish_round(self, rollout: Rollout, figures: dict[str, float], began: float, acted: float) -> RoundReport:
+    def finish_round(self, rollout: Rollout, metrics: dict[str, float], began: float, acted: float) -> RoundReport:
         """Update the counters; returns the round's report, the same on all ranks."""
         self.round += 1
         steps = self.settings.num_steps * self.worlds.num_envs * self.ranks.world_size
@@ -241,18 +241,18 @@ class PPOTrainer:
             steps_per_second=steps / (now - began),
             acting_share=(acted - began) / (now - began),
             explained_variance=rollout.explained_variance,
-            learning=figures,
+            learning=metrics,
             episodes=episodes,
         )
 
     def _gather_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
         """The totals of all ranks' episodes, and how many are left."""
-        names = self.worlds.figure_names
+        names = self.worlds.metric_names
         sums = torch.tensor([self.episodes_left, *sum_episodes(rollout.episodes, names)], dtype=torch.float64)
         self.ranks.all_reduce_sum_([sums])
-        left, count, rewards, steps, *figures = sums.tolist()
+        left, count, rewards, steps, *metrics = sums.tolist()
         report = EpisodesReport(
-            count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True))
+            count=int(count), rewards=rewards, steps=steps, metrics=dict(zip(names, metrics, strict=True))
         )
         return report, int(left)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
-from keima.base.reports import IterationReport, Observer, report_event
+from keima.base.reports.run_reports import IterationReport, Observer, report_event
 from keima.base.run_folder import STATS_NAME
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
 from keima.report.files.run_files import (

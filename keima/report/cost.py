@@ -3,14 +3,14 @@
 Workers measure the processor time that they use. What the learner uses beside them is not counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from keima.report.metrics import MetricValues
 
 HOUR = 3600.0
 ELO, PROCESSES, EARLIER_PROCESSES = "evaluation/elo", "workers/processes", "workers/playing"
 CORE_HOURS = "workers/core_hours"
-
-Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class Cost:
     recent_per_100_elo: float | None  # the same since half of the evaluations
 
 
-def cumulative_core_hours(rows: Sequence[Figures]) -> list[float]:
+def cumulative_core_hours(rows: Sequence[MetricValues]) -> list[float]:
     """The core hours that the workers had used by the end of each iteration.
 
     Workers that have left are no longer in a row, so its sum may fall; what they have used still counts.
 
     Args:
-        rows: the iterations' figures, as metrics.jsonl has them. Earlier versions have no processor time: one core for
+        rows: the iterations' metrics, as metrics.jsonl has them. Earlier versions have no processor time: one core for
             each process is assumed there; the earliest counted only those that played.
     """
     hours, total, before, used = list[float](), 0.0, 0.0, 0.0
@@ -44,7 +44,7 @@ def cumulative_core_hours(rows: Sequence[Figures]) -> list[float]:
     return hours
 
 
-def core_hours_by_worker(rows: Sequence[Figures]) -> dict[str, float]:
+def core_hours_by_worker(rows: Sequence[MetricValues]) -> dict[str, float]:
     """The core hours of each worker.
 
     Args:
@@ -58,12 +58,12 @@ def core_hours_by_worker(rows: Sequence[Figures]) -> dict[str, float]:
     return hours
 
 
-def count_processes(row: Figures) -> float:
+def count_processes(row: MetricValues) -> float:
     """The number of worker processes at the end of an iteration."""
     return row.get(PROCESSES, row.get(EARLIER_PROCESSES, 0.0))
 
 
-def compute_cost(rows: Sequence[Figures]) -> Cost:
+def compute_cost(rows: Sequence[MetricValues]) -> Cost:
     """What the iterations cost."""
     hours = cumulative_core_hours(rows)
     rated = [(spent, row[ELO]) for spent, row in zip(hours, rows, strict=True) if ELO in row]

@@ -1,19 +1,18 @@
 """What limits a run now: who waits for whom, and what to do about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keima.base.formats import format_count, format_duration, format_percent
-from keima.base.reports import ProgressReport
-from keima.base.worker_status import ClusterStatus, WorkerStatus
+from keima.base.reports.formats import format_count, format_duration, format_percent
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterNetwork, WorkerStatus
+from keima.report.metrics import MetricValues
 
 RECENT = 8  # iterations over which shares of the time are averaged
 LEAST_DISK = 10**9  # bytes
 DISK_PHASE = "waiting for space on the disk"  # of the Coach
 NO_LONGER_PLAYS = ("error", "ended")
 MANY_WAIT = 0.5  # of the workers
-
-Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +34,11 @@ class Limit:
     remedy: str
 
 
-def compute_time_shares(rows: Sequence[Figures]) -> TimeShares | None:
+def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
     """How the time of the last iterations was spent; None before there are two.
 
     Args:
-        rows: the iterations' figures, as metrics.jsonl has them.
+        rows: the iterations' metrics, as metrics.jsonl has them.
     """
     recent = [row for row in rows[-RECENT - 1 :] if "run/seconds" in row]
     if len(recent) < 2:
@@ -59,18 +58,18 @@ def compute_time_shares(rows: Sequence[Figures]) -> TimeShares | None:
     )
 
 
-def find_limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | None) -> list[Limit]:
+def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free: int | None) -> list[Limit]:
     """What holds a running run up: what stands still first, then where the time goes.
 
     Args:
         now: what the Coach last reported.
-        rows: the iterations' figures.
+        rows: the iterations' metrics.
         disk_free: bytes on the main node's disk; None: unknown.
     """
     shares = compute_time_shares(rows)
     found = [*_disk_limits(now, disk_free), *_lost_worker_limits(now.workers)]
-    if now.cluster:
-        found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.cluster, shares)]
+    if now.network:
+        found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.network, shares)]
     return [*found, *([_largest_time_share(now, shares)] if shares else [])]
 
 
@@ -100,15 +99,15 @@ def _lost_worker_limits(workers: Sequence[WorkerStatus]) -> list[Limit]:
     return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
 
 
-def _network_limits(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | None) -> list[Limit]:
+def _network_limits(now: ProgressReport, network: ClusterNetwork, shares: TimeShares | None) -> list[Limit]:
     waiting = sum(worker.waiting for worker in now.workers)
     found = []
     if waiting > now.games_wanted > 0:
         what = f"{waiting:,} finished games wait to be fetched, more than an iteration has"
         remedy = "look at the network between the main node and the workers, and at the main node's load"
         found.append(Limit(who="network", what=what, remedy=remedy))
-    if shares and cluster.sync_seconds is not None and cluster.sync_seconds > shares.seconds:
-        took = f"a new model takes {format_duration(cluster.sync_seconds)} to reach all workers"
+    if shares and network.sync_seconds is not None and network.sync_seconds > shares.seconds:
+        took = f"a new model takes {format_duration(network.sync_seconds)} to reach all workers"
         what = f"{took}, longer than an iteration ({format_duration(shares.seconds)})"
         remedy = "raise training.games_per_iteration, which makes models rarer, or lower distributed.sync_interval"
         found.append(Limit(who="network", what=what, remedy=remedy))
@@ -131,7 +130,7 @@ def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:
             what=f"measuring strength takes {format_percent(shares.evaluating)} of the time",
             remedy="raise evaluation.every, or lower evaluation.rating_games, score_games or num_simulations",
         )
-    faster = "add workers" if now.cluster else "use more machines (--distributed)"
+    faster = "add workers" if now.network else "use more machines (--distributed)"
     return Limit(
         who="workers",
         what=f"the learner waits for games {format_percent(shares.games)} of the time",

@@ -1,6 +1,6 @@
 """The metrics of runs: one list for each kind of run, which tables, curves, sparklines and TensorBoard read.
 
-A metric's name is ``section/figure``, as ``metrics.jsonl`` and TensorBoard have it. To show a new figure of a report,
+A metric's name is ``section/name``, as ``metrics.jsonl`` and TensorBoard have it. To show a new number of a report,
 add it to ``METRICS``.
 """
 
@@ -8,23 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     GOOD,
     Column,
     format_count,
     format_duration,
     format_elo,
+    format_elo_gain,
     format_percent,
     format_rate,
     format_return,
     format_score,
 )
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 
 Format = Callable[..., str]  # of a value, and of its margin if the metric has one
-Figures = Mapping[str, float | None]  # by name: a row of a PPO run's statistics
-NESTED = {  # figures of a report within a section's report, by the beginning of their names
+MetricValues = Mapping[str, float]  # by name: an iteration's line of metrics.jsonl
+NESTED = {  # metrics of a report within a section's report, by the beginning of their names
     "score_": "score",
     "generalization_": "generalization",
     "firing_rate": "spikes",
@@ -36,9 +37,9 @@ NESTED = {  # figures of a report within a section's report, by the beginning of
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A figure of a run, and how people see it."""
+    """A number of a run, and how people see it."""
 
-    name: str  # section/figure
+    name: str  # section/name
     title: str
     format: Format
     help: str
@@ -47,11 +48,11 @@ class Metric:
     style: Callable[[float], str] | None = None  # of its cell
 
     def format_value(self, row: "MetricRow") -> str:
-        """The figure of a row as people read it; empty if it was not measured."""
-        value = read_figure(row, self.name)
+        """The value of a row as people read it; empty if it was not measured."""
+        value = read_metric(row, self.name)
         if value is None:
             return ""
-        return self.format(value, read_figure(row, self.margin)) if self.margin else self.format(value)
+        return self.format(value, read_metric(row, self.margin)) if self.margin else self.format(value)
 
     def make_column(self) -> Column[Any]:
         """The column of a table."""
@@ -59,7 +60,7 @@ class Metric:
         return Column(title=self.title, cell=self.format_value, rank=self.rank or 0, style=style, help=self.help)
 
     def _style(self, row: "MetricRow") -> str:
-        value = read_figure(row, self.name)
+        value = read_metric(row, self.name)
         return self.style(value) if self.style and value is not None else ""
 
 
@@ -72,7 +73,7 @@ class Chart:
     format: Format | None = None  # of the axis; None: that of the first metric
 
 
-MetricRow = IterationReport | Figures
+MetricRow = IterationReport | Mapping[str, float | None]  # the latter of a PPO run's statistics
 
 
 def make_columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
@@ -80,8 +81,8 @@ def make_columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
     return tuple(metric.make_column() for metric in metrics if metric.rank is not None)
 
 
-def read_figure(row: MetricRow, name: str) -> float | None:
-    """The figure of that name; None if it was not measured."""
+def read_metric(row: MetricRow, name: str) -> float | None:
+    """The value of the metric of that name; None if it was not measured."""
     if not isinstance(row, IterationReport):
         return row.get(name)
     section, _, key = name.partition("/")
@@ -270,6 +271,14 @@ METRICS: tuple[Metric, ...] = (
         help="Elo; a random player stands at 0",
         margin="evaluation/elo_margin",
         rank=0,
+    ),
+    Metric(
+        name="evaluation/elo_gain",
+        title="Gain",
+        format=format_elo_gain,
+        help="Elo above the rated version of half the way to this one, in games against it and others",
+        margin="evaluation/elo_gain_margin",
+        rank=2,
     ),
     Metric(
         name="evaluation/random_return",

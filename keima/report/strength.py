@@ -1,16 +1,18 @@
-"""An evaluation in words: as fields of a log line, as keys with values, and as sentences. Figures that were not
+"""An evaluation in words: as fields of a log line, as keys with values, and as sentences. Metrics that were not
 measured are left out.
 """
 
-from keima.base.formats import format_elo, format_percent, format_return, format_score
-from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.reports.formats import format_elo, format_elo_gain, format_percent, format_return, format_score
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:
-    """The figures as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
+    """The metrics as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
     fields = []
     if evaluation.elo is not None:
         fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
+    if evaluation.elo_gain is not None:
+        fields.append(f"{_gain_text(evaluation)} on model {evaluation.gain_over}")
     if evaluation.search_error is not None:
         fields.append(f"search error {format_percent(evaluation.search_error, evaluation.search_error_margin)}")
     if evaluation.policy_error is not None:
@@ -39,10 +41,12 @@ def strength_pairs(evaluation: EvaluationReport) -> list[str]:
 
 
 def strength_sentences(evaluation: EvaluationReport) -> list[str]:
-    """The figures as sentences without a full stop, so that the model or its simulations may follow in brackets."""
+    """The metrics as sentences without a full stop, so that the model or its simulations may follow in brackets."""
     sentences = []
     if evaluation.elo is not None:
         sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
+    if evaluation.elo_gain is not None:
+        sentences.append(f"Elo {_gain_text(evaluation)} compared with model {evaluation.gain_over}")
     if evaluation.random_return is not None:
         mean = format_return(evaluation.random_return, evaluation.random_return_margin)
         sentences.append(f"Mean return {mean} against random players in all other seats")
@@ -60,6 +64,11 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
     if evaluation.score is not None:
         sentences.append(f"Mean score of {evaluation.score.games:,} games: {score_report_text(evaluation.score)}")
     return sentences
+
+
+def _gain_text(evaluation: EvaluationReport) -> str:
+    assert evaluation.elo_gain is not None
+    return format_elo_gain(evaluation.elo_gain, evaluation.elo_gain_margin)
 
 
 def score_report_text(score: ScoreReport) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     FAINT,
     GOOD,
@@ -25,12 +25,12 @@ from keima.base.formats import (
     spread_line,
     table_lines,
 )
-from keima.base.reports import IterationReport, ProgressReport, ScoreReport
-from keima.base.text import printable_line
-from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import WorkerStatus
-from keima.report.metrics import METRICS, Figures, Metric, make_columns, read_figure
-from keima.report.terminal.plain import progress_figures
+from keima.base.reports.run_reports import IterationReport, ProgressReport, ScoreReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_columns import WORKER_COLUMNS
+from keima.base.reports.worker_status import WorkerStatus
+from keima.report.metrics import METRICS, Metric, MetricValues, make_columns, read_metric
+from keima.report.terminal.plain import progress_metrics
 
 # Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
@@ -64,19 +64,22 @@ def measured_score(row: IterationReport) -> ScoreReport | None:
 def _milestone_text(milestone: int) -> Callable[[IterationReport], str]:
     def cell(row: IterationReport) -> str:
         section = "evaluation" if measured_score(row) else "self_play"
-        share = read_figure(row, f"{section}/reached_{milestone}")
+        share = read_metric(row, f"{section}/reached_{milestone}")
         return "" if share is None else format_percent(share)
 
     return cell
 
 
 def trend_lines(
-    names: Sequence[str], metrics: Sequence[Metric], rows: Sequence[IterationReport] | Sequence[Figures], width: int
+    names: Sequence[str],
+    metrics: Sequence[Metric],
+    rows: Sequence[IterationReport] | Sequence[MetricValues],
+    width: int,
 ) -> list[Text]:
     """Sparklines, over the whole run, of what has been measured at least twice."""
     lines = []
     for metric in (metric for name in names for metric in metrics if metric.name == name):
-        found = [read_figure(row, metric.name) for row in rows]
+        found = [read_metric(row, metric.name) for row in rows]
         known = [value for value in found if value is not None and math.isfinite(value)]
         if len(known) < 2:
             continue
@@ -95,7 +98,7 @@ class ScreenFrame:
     now: ProgressReport | None = None
     rows: Sequence[IterationReport] = ()
     events: Sequence[str] = ()
-    note: str = ""  # a warning about the figures
+    note: str = ""  # a warning about the metrics
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines that fit."""
@@ -138,22 +141,22 @@ class ScreenFrame:
 
 
 def _rates_line(now: ProgressReport) -> Text:
-    figures = (
+    metrics = (
         (format_rate(now.games_per_second), " games/s  "),
         (format_count(now.evaluations_per_second), " evals/s  "),
         (f"{now.total_games:,}", " games  window "),
         (format_count(now.window_positions), " positions  model "),
         (f"{now.model_version:,}", ""),
     )
-    return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
+    return Text.assemble(*(part for metric, unit in metrics for part in ((metric, TITLE), unit)))
 
 
 def _cluster_lines(now: ProgressReport) -> list[Text]:
-    """The figures of a cluster, two in a line."""
-    figures = progress_figures(now)
+    """The metrics of a cluster, two in a line."""
+    metrics = progress_metrics(now)
     return [
-        Text("".join(f"{figure:{HALF_WIDTH}}" for figure in line).rstrip(), TITLE)
-        for line in (figures[:2], figures[2:])
+        Text("".join(f"{metric:{HALF_WIDTH}}" for metric in line).rstrip(), TITLE)
+        for line in (metrics[:2], metrics[2:])
         if line
     ]
 

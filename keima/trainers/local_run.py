@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.named import find_experiment
-from keima.base.reports import IterationReport, Observer
+from keima.base.reports.run_reports import IterationReport, Observer
 from keima.config.load import load_settings
 from keima.trainers.run import local_backend_maker, train_run
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.cluster.local.processes import LocalProcesses
 from keima.cluster.local.worker_devices import DeviceSlot, Spread
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.config.schema import Settings
 from keima.games import Game
-from keima.networks.files.model_file import save_weights
+from keima.networks.files.weights_file import save_weights
 from keima.report.terminal.devices import DeviceLines
 from keima.trainers.run import LogEvent, train_run
 from keima.trainers.settings import settings_for_workers

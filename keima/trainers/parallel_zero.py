@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import write_atomically
-from keima.base.reports import IterationReport, Observer
+from keima.base.reports.run_reports import IterationReport, Observer
 from keima.base.run_folder import LEDGER_NAME
-from keima.cluster.local.worker_devices import spread_here
+from keima.cluster.local.worker_devices import spread_local_workers
 from keima.coach.session import make_run_folder
 from keima.config.schema import Settings
 from keima.games import Game
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.networks.policy_value import as_policy_value_network
 from keima.report.files.trackers import require_trackers
 from keima.trainers.run import local_backend_maker, train_run
@@ -116,7 +116,7 @@ class ParallelZeroTrainer:
         if epochs is None and self.settings.run.minutes is None:
             document["training"]["learning_rate_schedule"] = "constant"  # a run without an end has no schedule
         document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
-        spread = spread_here(validate_settings(document), per_gpu=self.workers_per_gpu)
+        spread = spread_local_workers(validate_settings(document), per_gpu=self.workers_per_gpu)
         settings = settings_for_workers(document, spread)
         require_trackers(settings.run.trackers)
         make_run_folder(self.run_dir, resume=self.resume)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import write_atomically
-from keima.base.formats import game_title
-from keima.base.reports import IterationReport, Observer
+from keima.base.reports.formats import game_title
+from keima.base.reports.run_reports import IterationReport, Observer
 from keima.base.run_lock import RunLock
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.cluster.control.cluster_client import open_cluster_client

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keima.base.reports import IterationReport, ProgressReport
-from keima.networks.files.model_file import save_weights
+from keima.base.reports.run_reports import IterationReport, ProgressReport
+from keima.networks.files.weights_file import save_weights
 
 EVERY = 10  # iterations between two files
 

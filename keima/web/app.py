@@ -81,7 +81,7 @@ def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> I
     """What shows runs."""
     overview = {
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
-        "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
+        "axes": [{"metric": metric, "name": name} for metric, name in AXES.items()],
     }
     yield Route("/", make_page_endpoint())
     yield Route("/api/runs", lambda request: JSONResponse(overview))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.disk_words import error_text
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.base.system.priority import begin_session
 from keima.config.sections.search import SearchSettings
 from keima.games import Game

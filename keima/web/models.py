@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_heading import read_heading
+from keima.networks.files.heading import read_heading
 from keima.paths import SHIPPED
 from keima.web.run_reader import UNREADABLE, RunReader
 

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from keima.paths import program_of, with_code
+from keima.paths import program_of, with_code_on_path
 from keima.play.engines.engine_process import EngineFailed, EngineProcess
 from keima.web.access import COMMANDS
 from keima.web.limits import (
@@ -115,7 +115,7 @@ class ThinkingProcess(EngineProcess):
     """
 
     def __init__(self, path: str) -> None:
-        environment = with_code({**os.environ, **ONE_THREAD})
+        environment = with_code_on_path({**os.environ, **ONE_THREAD})
         super().__init__(
             [*program_of("keima.web.engine"), path],
             language="JSON",
@@ -162,7 +162,7 @@ class VisitorGames:
         yield Route("/play", self._page)
         yield Route("/api/play/models", self._list_models)
         yield Route("/api/play/file", self._save_file)
-        yield Route(COMMANDS, self._command, methods=["POST"])
+        yield Route(COMMANDS, self._handle_command, methods=["POST"])
 
     def close(self) -> None:
         """End the engines."""
@@ -187,33 +187,33 @@ class VisitorGames:
     async def _save_file(self, request: Request) -> Response:
         game = self._games.get(request.cookies.get(VISITOR, ""))
         if game is None:
-            return plain_refusal("There is no game to save.", HTTPStatus.NOT_FOUND)
+            return make_text_error("There is no game to save.", HTTPStatus.NOT_FOUND)
         answer = await self._ask_or_refuse(game.make_question("save"))
         if isinstance(answer, Response):
             return answer
         headers = {"Content-Disposition": f'attachment; filename="{answer["name"]}"'}
         return PlainTextResponse(answer["text"], headers=headers)
 
-    async def _command(self, request: Request) -> Response:
+    async def _handle_command(self, request: Request) -> Response:
         visitor = request.cookies.get(VISITOR, "")
         if not visitor:
-            return plain_refusal("Open /play first.", HTTPStatus.FORBIDDEN)
+            return make_text_error("Open /play first.", HTTPStatus.FORBIDDEN)
         try:
             command = COMMAND.validate_json(await request.body())
         except ValidationError as error:
-            return plain_refusal(f"{error.errors()[0]['msg']}", HTTPStatus.UNPROCESSABLE_ENTITY)
+            return make_text_error(f"{error.errors()[0]['msg']}", HTTPStatus.UNPROCESSABLE_ENTITY)
         if isinstance(command, NewGame):
             return await self._begin_game(visitor, command)
         game = self._games.get(visitor)
         if game is None:
-            return plain_refusal("There is no game: begin one.", HTTPStatus.NOT_FOUND)
+            return make_text_error("There is no game: begin one.", HTTPStatus.NOT_FOUND)
         self._games.move_to_end(visitor)
         return await self._continue_game(game, command)
 
     async def _begin_game(self, visitor: str, command: NewGame) -> Response:
         model = await run_in_threadpool(self._models.find_model, command.model)
         if model is None:
-            return plain_refusal("There is no such model.", HTTPStatus.NOT_FOUND)
+            return make_text_error("There is no such model.", HTTPStatus.NOT_FOUND)
         game = VisitorGame(given=command, path=str(model.path))
         response = await self._continue_game(game, Ask(do="look"))
         if response.status_code == HTTPStatus.OK:
@@ -238,18 +238,20 @@ class VisitorGames:
     async def _ask_or_refuse(self, question: dict[str, Any]) -> dict[str, Any] | Response:
         """The engine's answer, or what the visitor is told instead."""
         if self._waiting >= MOST_WAITING:
-            return plain_refusal("The server is busy with other games: try again.", HTTPStatus.SERVICE_UNAVAILABLE)
+            return make_text_error("The server is busy with other games: try again.", HTTPStatus.SERVICE_UNAVAILABLE)
         self._waiting += 1
         try:
             async with self._thinking:
                 answer = await run_in_threadpool(self._ask_engine, question)
         except UnreadableModel as error:
-            return plain_refusal(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+            return make_text_error(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
         except EngineFailed as error:
-            return plain_refusal(f"The engine has failed; the game is kept: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+            return make_text_error(
+                f"The engine has failed; the game is kept: {error}", HTTPStatus.INTERNAL_SERVER_ERROR
+            )
         finally:
             self._waiting -= 1
-        return plain_refusal(answer["error"], HTTPStatus.UNPROCESSABLE_ENTITY) if "error" in answer else answer
+        return make_text_error(answer["error"], HTTPStatus.UNPROCESSABLE_ENTITY) if "error" in answer else answer
 
     def _ask_engine(self, question: dict[str, Any]) -> dict[str, Any]:
         path = question["path"]
@@ -270,6 +272,6 @@ class VisitorGames:
         return engine
 
 
-def plain_refusal(text: str, status: HTTPStatus) -> Response:
+def make_text_error(text: str, status: HTTPStatus) -> Response:
     """A refusal, in words."""
     return PlainTextResponse(f"{text}\n", status)

@@ -17,11 +17,11 @@ from keima.base.run_lock import LOCK, is_held
 from keima.base.system.disk_space import free_disk_bytes
 from keima.data.ledger import read_ledger
 from keima.ppo.rounds import Round, read_rounds
-from keima.report.charts.run_charts import Figures, make_calibration_charts, make_ppo_charts, make_run_charts
+from keima.report.charts.run_charts import make_calibration_charts, make_ppo_charts, make_run_charts
 from keima.report.cost import Cost, compute_cost
 from keima.report.files.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, read_metrics
-from keima.report.metrics import METRICS, PPO_METRICS, Metric, make_columns
+from keima.report.metrics import METRICS, PPO_METRICS, Metric, MetricValues, make_columns
 from keima.web.run_state import (
     describe_last_iteration,
     describe_ledger,
@@ -43,7 +43,7 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], compute_cost([]))
+        self._read: tuple[FileStamp | None, list[MetricValues], Cost] = (None, [], compute_cost([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
         self._curves: tuple[str, dict[str, Any]] = ("", {})
 
@@ -54,7 +54,7 @@ class RunReader:
         return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
     def read_curves(self) -> dict[str, Any]:
-        """The charts, the figures of all iterations by column, and the newest iterations as a table."""
+        """The charts, the metrics of all iterations by column, and the newest iterations as a table."""
         stamp, (known, found) = self.read_stamps()[0], self._curves
         if stamp != known:
             found = self._compute_curves()
@@ -99,7 +99,7 @@ class RunReader:
             )
             found["events"] = newest_events(found["events"], live.events)
         elif rows:
-            found["figures"] = describe_last_iteration(rows[-1])
+            found["metrics"] = describe_last_iteration(rows[-1])
         return found | {"problems": problems}
 
     def _is_running(self) -> bool:
@@ -115,7 +115,7 @@ class RunReader:
         except (UnreadableProgress, OSError) as error:
             return None, [error_text(error)]
 
-    def _read_iterations(self) -> tuple[list[Figures], Cost]:
+    def _read_iterations(self) -> tuple[list[MetricValues], Cost]:
         path = self.folder / METRICS_NAME
         seen, (known, rows, cost) = stamp_of(path), self._read
         if seen != known:

@@ -1,11 +1,11 @@
-"""The state of a run as the page shows it: figures, what limits it, workers, accounts and events, as JSON."""
+"""The state of a run as the page shows it: metrics, what limits it, workers, accounts and events, as JSON."""
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import (
+from keima.base.reports.formats import (
     format_count,
     format_duration,
     format_percent,
@@ -15,15 +15,15 @@ from keima.base.formats import (
     game_title,
     games_so_far,
 )
-from keima.base.reports import ProgressReport
-from keima.base.worker_columns import WORKER_COLUMNS, displayed_state
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_columns import WORKER_COLUMNS, displayed_state
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
-from keima.report.charts.run_charts import Figures
 from keima.report.cost import CORE_HOURS, Cost
 from keima.report.limits import NO_LONGER_PLAYS, compute_time_shares, find_limits
-from keima.report.terminal.plain import progress_figures
+from keima.report.metrics import MetricValues
+from keima.report.terminal.plain import progress_metrics
 
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
@@ -75,7 +75,7 @@ def is_same_event(recorded: Event, logged: Event) -> bool:
 
 
 def describe_progress(
-    report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool, disk_free: int | None
+    report: ProgressReport, rows: Sequence[MetricValues], cost: Cost, *, running: bool, disk_free: int | None
 ) -> dict[str, Any]:
     """What the Coach last said.
 
@@ -87,7 +87,7 @@ def describe_progress(
         disk_free: bytes on the run's disk; None: unknown.
     """
     planned = "" if report.iterations is None else f" of {report.iterations:,}"
-    figures = [
+    metrics = [
         ("Iteration", f"{report.iteration:,}{planned}"),
         ("Games", f"{report.total_games:,}"),
         ("Games/s", format_rate(report.games_per_second) if running else ""),
@@ -99,9 +99,9 @@ def describe_progress(
     return {
         "phase": report.phase if running else "ended",
         "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
-        "figures": [[title, text] for title, text in figures if text],
+        "metrics": [[title, text] for title, text in metrics if text],
         "time": describe_time_and_cost(report, rows, cost, running=running),
-        "cluster": [text.split(": ", 1) for text in progress_figures(report)],
+        "cluster": [text.split(": ", 1) for text in progress_metrics(report)],
         "shares": describe_time_shares(rows) if running else "",
         "limits": [vars(each) for each in find_limits(report, rows, disk_free=disk_free)] if running else [],
         "workers": [describe_worker(worker) for worker in report.workers],
@@ -115,7 +115,7 @@ def describe_models_in_flight(report: ProgressReport) -> str:
     return f", on its way to {behind} of {len(playing)} workers" if behind else ""
 
 
-def describe_time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
+def describe_time_and_cost(report: ProgressReport, rows: Sequence[MetricValues], cost: Cost, *, running: bool) -> Pairs:
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
     working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
@@ -146,7 +146,7 @@ def describe_cost_of_elo(cost: Cost) -> str:
     return f"{format_rate(cost.per_100_elo)}{lately}"
 
 
-def describe_time_shares(rows: Sequence[Figures]) -> str:
+def describe_time_shares(rows: Sequence[MetricValues]) -> str:
     """How the main node spent the last iterations, in words; empty before there are two."""
     shares = compute_time_shares(rows)
     if shares is None:
@@ -160,15 +160,15 @@ def describe_time_shares(rows: Sequence[Figures]) -> str:
 
 
 def describe_worker(worker: WorkerStatus) -> dict[str, Any]:
-    """A worker: its state, its figures, what is wrong, and the remedy."""
-    figures = [(column.title, column.cell(worker)) for column in WORKER_COLUMNS if column.in_card]
+    """A worker: its state, its metrics, what is wrong, and the remedy."""
+    metrics = [(column.title, column.cell(worker)) for column in WORKER_COLUMNS if column.in_card]
     reason, remedy = reason_and_remedy(worker)
     return {
         "name": worker.name,
         "machine": worker.machine if worker.machine != worker.name else "",
         "state": displayed_state(worker),
         "since": format_duration(worker.since) if worker.state and reason else "",
-        "figures": [[title, text] for title, text in figures if text],
+        "metrics": [[title, text] for title, text in metrics if text],
         "reason": reason,
         "remedy": remedy,
         "note": worker.note,
@@ -185,7 +185,7 @@ def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
     return reason, remedy or REMEDIES.get(worker.state, "").format(worker.machine)
 
 
-def describe_last_iteration(row: Figures) -> Pairs:
+def describe_last_iteration(row: MetricValues) -> Pairs:
     """What the last iteration says of a run that has left no progress file."""
     shown = (
         ("Iteration", "iteration", format_count),
@@ -217,7 +217,7 @@ def describe_ppo_run(name: str, rounds: Sequence[Mapping[str, Any]], stamp: File
         "running": False,
         "phase": ended,
         "game": "PPO",
-        "figures": [[title, show(last[key])] for title, key, show in shown if last.get(key) is not None],
+        "metrics": [[title, show(last[key])] for title, key, show in shown if last.get(key) is not None],
         "accounts": [],
         "events": [],
         "problems": [],

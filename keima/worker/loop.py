@@ -18,12 +18,13 @@ from typing import Any
 from keima.base.files import remove_stale_parts
 from keima.base.steps import Turns
 from keima.base.system.disk_space import free_disk_bytes
+from keima.base.system.limits import count_usable_cores
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
 from keima.evaluation.match_jobs import BESIDE_SHARE, EvaluationJob
 from keima.games import Game, load_game
-from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
+from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
 from keima.self_play.groups import ParallelGames, make_parallel_games
@@ -42,11 +43,12 @@ from keima.worker.worker_folder import (
     Assignment,
     BrokenMessage,
     Heartbeat,
+    ProcessorTime,
     WorkerFolder,
     batch_end,
     is_batch_of_run,
 )
-from keima.worker.worker_match import OrderPlayer
+from keima.worker.worker_match import JobPlayer
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class Worker:
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).create_folders()
         self.clock = clock
-        self.most_threads = len(os.sched_getaffinity(0))
+        self.most_threads = count_usable_cores()
         self.assignment: Assignment | None = None
         self.playing: Playing | None = None  # from the first model on
         self.model_version = 0
@@ -95,7 +97,7 @@ class Worker:
         self._earlier_seconds = 0.0  # of the processor, by earlier processes for this run
         self._processor_time_kept = clock()
         self._models = ModelInbox(self.folder)
-        self._orders = OrderPlayer(self.folder)
+        self._job_player = JobPlayer(self.folder)
         self._turns = Turns(BESIDE_SHARE)
 
     # The loop.
@@ -150,18 +152,18 @@ class Worker:
 
     def _advance_games(self, playing: Playing) -> bool:
         """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
-        orders, began = self._orders.unfinished_orders(playing.assignment), self.clock()
-        if orders and (self._turns.is_side_work_next() or not all(order.beside for order in orders)):
-            self._play_matches(playing, orders)
+        jobs, began = self._job_player.unfinished_jobs(playing.assignment), self.clock()
+        if jobs and (self._turns.is_side_work_next() or not all(job.beside for job in jobs)):
+            self._play_matches(playing, jobs)
             self._turns.count_side_work(self.clock() - began)
             return True
         played = self._play_games(playing)
         self._turns.count_main_work(self.clock() - began, idle=not played)
         return played
 
-    def _play_matches(self, playing: Playing, orders: Sequence[EvaluationJob]) -> None:
+    def _play_matches(self, playing: Playing, jobs: Sequence[EvaluationJob]) -> None:
         try:
-            self._orders.advance_orders(orders, playing.assignment, playing.game, device=self.device)
+            self._job_player.advance_jobs(jobs, playing.assignment, playing.game, device=self.device)
         except OSError as error:
             log.warning("results of evaluation games cannot be handed over: %s", error)
         playing.skip_elapsed_time()
@@ -216,7 +218,7 @@ class Worker:
         """
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
-            self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
+            self._earlier_seconds = self.folder.read_processor_time(self._run_id).seconds
         ours = assignment.run_id == self._run_id
         refusal = (
             f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
@@ -235,7 +237,7 @@ class Worker:
             ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
             self.beat("starting" if is_search_compiled() else "compiling")  # the next heartbeat takes a while
-        self._orders.update_orders(assignment)
+        self._job_player.update_jobs(assignment)
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.playing is None:
@@ -363,7 +365,7 @@ class Worker:
                 "granted": self.assignment.granted if self.assignment else 0,
                 "begun": self._first_game,
                 "finished": self._first_game,
-                "order": self._orders.current_order.id if self._orders.current_order else "",
+                "job": self._job_player.current_job.id if self._job_player.current_job else "",
                 "note": (self._compiling or self.note)[:1000],
                 "disk_free": free_disk_bytes(self.folder.root),
                 "processor_seconds": self._earlier_seconds + time.process_time(),
@@ -374,7 +376,8 @@ class Worker:
             self.folder.write_heartbeat(heartbeat)
             if now - self._processor_time_kept >= PROCESSOR_TIME_SECONDS or state == "ended":
                 self._processor_time_kept = now
-                self.folder.write_processor_seconds(self._run_id, heartbeat.processor_seconds)
+                used = ProcessorTime(run_id=self._run_id, worker=heartbeat.worker, seconds=heartbeat.processor_seconds)
+                self.folder.write_processor_time(used)
         except OSError as error:
             log.warning("the heartbeat cannot be written: %s", error)
 

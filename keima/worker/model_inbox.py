@@ -4,15 +4,9 @@ import re
 from pathlib import Path
 
 from keima.base.files import read_limited, write_atomically
-from keima.networks.files.model_file import (
-    MAX_MODEL_BYTES,
-    Content,
-    Model,
-    decode_content,
-    encode_content,
-    expand_delta,
-    unpack_model,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES, Content, decode_content, encode_content
+from keima.networks.files.delta import expand_delta
+from keima.networks.files.model import Model, unpack_model
 from keima.worker.model_push import DELTA_NAME, WholeModelNeeded
 from keima.worker.worker_folder import WorkerFolder
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from keima.worker.worker_folder import WorkerFolder
 
 if TYPE_CHECKING:
-    from keima.networks.files.model_content import Content
+    from keima.networks.files.container import Content
 
 DELTA_NAME = re.compile(r"model-([0-9]{6,})\.from-([0-9]{6,})\.delta")
 MOST_OF_WHOLE = 0.9  # a larger delta is not worth the decoding
@@ -72,7 +72,7 @@ class ModelPush:
     def _make_delta(self, model: PublishedModel, base: PublishedModel) -> bytes | None:
         key = (model.sha256, base.sha256)
         if key not in self._deltas:
-            from keima.networks.files.model_delta import encode_delta  # only now: it imports numba
+            from keima.networks.files.delta import encode_delta  # only now: it imports numba
 
             delta = encode_delta(self._read_content(model), self._read_content(base))
             self._deltas[key] = delta if delta and len(delta) <= MOST_OF_WHOLE * len(model.data) else None
@@ -82,7 +82,7 @@ class ModelPush:
 
     def _read_content(self, model: PublishedModel) -> "Content":
         if model.sha256 not in self._opened:
-            from keima.networks.files.model_content import decode_content  # only now, likewise
+            from keima.networks.files.container import decode_content  # only now, likewise
 
             self._opened[model.sha256] = decode_content(model.data)
         self._opened.move_to_end(model.sha256)

@@ -10,7 +10,7 @@ from keima.base.files import write_atomically
 from keima.base.random import seed_stream
 from keima.data.records import GameBatch, GameRecord, encode_batch
 from keima.games import Game
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.self_play.groups import ParallelGames
 from keima.worker.batching import make_batch, records_that_fit

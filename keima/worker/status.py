@@ -3,10 +3,10 @@
 from dataclasses import fields
 from typing import Any
 
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 from keima.worker.worker_folder import Heartbeat
 
-# What both have under one name, and with one meaning; a new figure is declared there, and needs no line here.
+# What both have under one name, and with one meaning; a new field is declared there, and needs no line here.
 SAME = ({*Heartbeat.model_fields, "core_hours"} - {"state", "note"}) & {each.name for each in fields(WorkerStatus)}
 
 
@@ -20,10 +20,10 @@ def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> Worke
     """
     if heartbeat is None:
         return WorkerStatus(name=name, **known)
-    said = {"activity": activity_text(heartbeat), **{figure: getattr(heartbeat, figure) for figure in SAME}}
+    said = {"activity": activity_text(heartbeat), **{name: getattr(heartbeat, name) for name in SAME}}
     return WorkerStatus(name=name, **{**said, **known})
 
 
 def activity_text(heartbeat: Heartbeat) -> str:
     """Return what a worker does; a match is called so although its process plays."""
-    return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state
+    return "evaluating" if heartbeat.state == "playing" and heartbeat.job else heartbeat.state

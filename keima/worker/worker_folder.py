@@ -6,7 +6,7 @@
                player-000007-<sha>.model   a model for evaluation games, as long as the assignment names it
                othello-1a2b3c4d5e6f.py     a user's own game or network, which the assignment names
       outbox/  <batch id>.games      finished games; the main node removes them once they are safe there
-               <order id>.match      evaluation games; removed once the assignment no longer names the order
+               <job id>.match        evaluation games; removed once the assignment no longer names the job
                <coach>.owner         the owner of the folder, where several Coaches could reach it
       spool                          finished games that wait for their batch (``keima.worker.spool``)
       worker.json                    the worker's heartbeat; the worker replaces it
@@ -21,7 +21,7 @@ count twice or not at all.
 says which assignment it has read and how many games it has begun; games above both were never started and may go to
 others.
 
-Evaluation games are independent of this: the assignment names orders (``keima.evaluation.match_jobs``), and the worker
+Evaluation games are independent of this: the assignment names jobs (``keima.evaluation.match_jobs``), and the worker
 plays each as soon as it reads it, while its own games wait, and writes the result to its outbox. Nothing depends on
 these results.
 """
@@ -74,7 +74,9 @@ class FolderGone(RuntimeError):
 class Message(BaseModel):
     """Base of assignments and heartbeats."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
+    )
 
     protocol: Literal[1] = 1
     run_id: Text
@@ -123,7 +125,8 @@ class Heartbeat(Message):
     games_per_second: Rate = 0.0
     speed: Rate = 0.0  # games per second at full load; 0: not measured yet
     evaluations_per_second: Rate = 0.0
-    order: Text = ""  # id of the evaluation games that it plays now
+    # The id of the evaluation games that it plays now. Its key is that of all versions: others refuse unknown keys.
+    job: Annotated[Text, Field(validation_alias="order", serialization_alias="order")] = ""
     note: Text = ""
     disk_free: Count | None = None  # bytes, where the folder is; None: unknown
     processor_seconds: Rate = 0.0  # used in this folder for the run, by this process and earlier ones
@@ -135,9 +138,24 @@ class Heartbeat(Message):
 
 
 class ProcessorTime(Message):
-    """What the processes of a worker have used for a run."""
+    """What the processes of a worker have used for a run.
 
-    seconds: Rate
+    In a worker's own folder ``earlier`` is 0. In its mirror it is what was used in folders that have been deleted or
+    went to another run in between, so that the sum never falls.
+    """
+
+    seconds: Rate = 0.0
+    earlier: Rate = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds in this folder and in earlier ones."""
+        return self.seconds + self.earlier
+
+    def with_reading(self, seconds: float) -> "ProcessorTime":
+        """Return this with what the worker says now; if it says less than before, its folder is a new one."""
+        earlier = self.earlier + (self.seconds if seconds < self.seconds else 0.0)
+        return self.model_copy(update={"seconds": seconds, "earlier": earlier})
 
 
 M = TypeVar("M", bound=Message)
@@ -193,17 +211,18 @@ class WorkerFolder:
         """Remove the heartbeat of an earlier process."""
         (self.root / "worker.json").unlink(missing_ok=True)
 
-    def write_processor_seconds(self, run_id: str, seconds: float) -> None:
-        """Keep the processor time that this folder's processes have used for a run."""
-        used = ProcessorTime(run_id=run_id, worker=self.root.name, seconds=seconds)
-        write_atomically(self.root / "processor_time.json", used.model_dump_json().encode(), durable=False)
+    def write_processor_time(self, used: ProcessorTime) -> None:
+        """Keep the processor time that the worker's processes have used for a run."""
+        content = used.model_dump_json(exclude_defaults=True).encode()  # earlier versions do not know ``earlier``
+        write_atomically(self.root / "processor_time.json", content, durable=False)
 
-    def read_processor_seconds(self, run_id: str) -> float:
+    def read_processor_time(self, run_id: str) -> ProcessorTime:
         """The processor time that earlier processes have used for a run; 0 if that is unknown."""
         with suppress(BrokenMessage):
             used = _read_message(self.root / "processor_time.json", ProcessorTime)
-            return used.seconds if used and used.run_id == run_id else 0.0
-        return 0.0
+            if used and used.run_id == run_id:
+                return used
+        return ProcessorTime(run_id=run_id, worker=self.root.name)
 
     def batch_files(self) -> list[Path]:
         """The batches in the outbox, oldest first."""

@@ -1,4 +1,4 @@
-"""A worker's part of evaluation games: play each order once, and clean up after orders that are gone."""
+"""A worker's part of evaluation games: play each job once, and clean up after jobs that are gone."""
 
 import logging
 import time
@@ -9,14 +9,9 @@ from keima.evaluation.match import MatchSession, SearchPlayer
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import job_openings, make_job_fixture, make_job_result, make_match_search
 from keima.games import Game
-from keima.networks.files.model_file import (
-    CANARY_POSITIONS,
-    MAX_MODEL_BYTES,
-    Model,
-    check_canary,
-    decode_model,
-    stored_sha256,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary, decode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.worker.worker_folder import Assignment, WorkerFolder
 
@@ -25,8 +20,8 @@ log = logging.getLogger(__name__)
 SURPLUS_SECONDS = 30.0  # a newer file may be named by an assignment that has not arrived yet
 
 
-class OrderPlayer:
-    """Plays the orders of an assignment side by side, so that a model evaluates the positions of all in one batch.
+class JobPlayer:
+    """Plays the jobs of an assignment side by side, so that a model evaluates the positions of all in one batch.
 
     Args:
         folder: the worker's.
@@ -34,28 +29,28 @@ class OrderPlayer:
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
-        self._table: MatchSession | None = None
+        self._session: MatchSession | None = None
         self._playing: dict[str, EvaluationJob] = {}  # by id
-        self._done: set[str] = set()  # ids of played orders in the assignment
+        self._done: set[str] = set()  # ids of played jobs in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that assignments have named
 
     @property
-    def current_order(self) -> EvaluationJob | None:
-        """An order in progress."""
+    def current_job(self) -> EvaluationJob | None:
+        """A job in progress."""
         return next(iter(self._playing.values()), None)
 
-    def unfinished_orders(self, assignment: Assignment) -> list[EvaluationJob]:
-        """The orders that have not been played to their end."""
+    def unfinished_jobs(self, assignment: Assignment) -> list[EvaluationJob]:
+        """The jobs that have not been played to their end."""
         return [
-            order
-            for order in assignment.matches
-            if order.id not in self._done
-            and (order.id in self._playing or not (self._folder.outbox / order.file_name).exists())
+            job
+            for job in assignment.matches
+            if job.id not in self._done
+            and (job.id in self._playing or not (self._folder.outbox / job.file_name).exists())
         ]
 
-    def update_orders(self, assignment: Assignment) -> None:
-        """Forget orders and players that the assignment no longer names, and remove their files.
+    def update_jobs(self, assignment: Assignment) -> None:
+        """Forget jobs and players that the assignment no longer names, and remove their files.
 
         A player's file arrives before the assignment that names it. So only files that were named before, or that an
         earlier process left, are removed, unless they have just arrived again.
@@ -66,15 +61,15 @@ class OrderPlayer:
         self._known = named | {name for name in self._known - named if not self._remove_player_file(name)}
         kept = {player.sha256 for player in assignment.players}
         self._searches = {key: search for key, search in self._searches.items() if key[0] in kept}
-        orders = {order.file_name for order in assignment.matches}
+        jobs = {job.file_name for job in assignment.matches}
         for path in self._folder.result_files():
-            if path.name not in orders:
+            if path.name not in jobs:
                 path.unlink(missing_ok=True)
-        named_orders = {order.id for order in assignment.matches}
-        self._done &= named_orders
-        for order_id in self._playing.keys() - named_orders:
-            log.info("order %s is not played to its end", order_id)
-            self._drop_order(order_id)
+        named_jobs = {job.id for job in assignment.matches}
+        self._done &= named_jobs
+        for job_id in self._playing.keys() - named_jobs:
+            log.info("job %s is not played to its end", job_id)
+            self._drop_job(job_id)
 
     def _remove_player_file(self, name: str) -> bool:
         """Remove the file of a player that is no longer named, unless it has just arrived."""
@@ -87,70 +82,70 @@ class OrderPlayer:
             pass
         return True
 
-    def advance_orders(
-        self, orders: Sequence[EvaluationJob], assignment: Assignment, game: Game, *, device: str = "auto"
+    def advance_jobs(
+        self, jobs: Sequence[EvaluationJob], assignment: Assignment, game: Game, *, device: str = "auto"
     ) -> None:
-        """Make one network call of each model, on a device, for all these orders, and write the results of those that
+        """Make one network call of each model, on a device, for all these jobs, and write the results of those that
         end.
 
-        An order that cannot be played is refused in its result.
+        A job that cannot be played is refused in its result.
 
         Raises:
-            OSError: the disk does not take a result; the order is played again, here or elsewhere.
+            OSError: the disk does not take a result; the job is played again, here or elsewhere.
         """
-        if self._table is None:
-            self._table = MatchSession(game)
-        for order in orders:
-            if order.id not in self._playing:
-                self._begin_match(self._table, order, assignment, game, device)
+        if self._session is None:
+            self._session = MatchSession(game)
+        for job in jobs:
+            if job.id not in self._playing:
+                self._begin_match(self._session, job, assignment, game, device)
         try:
-            self._table.advance()
+            self._session.advance()
         except ValueError as error:
-            for order in list(self._playing.values()):
-                self._drop_order(order.id)
-                self._refuse_order(order, assignment, error)
+            for job in list(self._playing.values()):
+                self._drop_job(job.id)
+                self._refuse_job(job, assignment, error)
             return
-        for order_id, result in self._table.take_results().items():
-            order = self._playing.pop(order_id)
-            self._write_result(make_job_result(assignment.worker, order, job_openings(game, order), result))
+        for job_id, result in self._session.take_results().items():
+            job = self._playing.pop(job_id)
+            self._write_result(make_job_result(assignment.worker, job, job_openings(game, job), result))
 
     def _begin_match(
-        self, table: MatchSession, order: EvaluationJob, assignment: Assignment, game: Game, device: str
+        self, session: MatchSession, job: EvaluationJob, assignment: Assignment, game: Game, device: str
     ) -> None:
         try:
-            fixture = make_job_fixture(game, order, lambda who: self._make_player(who, order, assignment, game, device))
+            fixture = make_job_fixture(game, job, lambda who: self._make_player(who, job, assignment, game, device))
         except (ValueError, OSError) as error:
-            self._refuse_order(order, assignment, error)
+            self._refuse_job(job, assignment, error)
             return
-        self._playing[order.id] = order
-        table.begin(order.id, fixture)
+        self._playing[job.id] = job
+        session.begin(job.id, fixture)
 
-    def _refuse_order(self, order: EvaluationJob, assignment: Assignment, error: Exception) -> None:
-        log.warning("order %s cannot be played: %s", order.id, error)
-        self._write_result(EvaluationJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+    def _refuse_job(self, job: EvaluationJob, assignment: Assignment, error: Exception) -> None:
+        log.warning("job %s cannot be played: %s", job.id, error)
+        self._write_result(EvaluationJobResult(worker=assignment.worker, job=job, refused=str(error)[:1000]))
 
     def _write_result(self, result: EvaluationJobResult) -> None:
-        write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
-        self._done.add(result.order.id)
+        write_atomically(self._folder.outbox / result.job.file_name, result.model_dump_json().encode())
+        self._done.add(result.job.id)
 
-    def _drop_order(self, order_id: str) -> None:
-        """End an order without a result; with the last one, forget what its searches were in the middle of."""
-        if self._playing.pop(order_id, None) and self._table:
-            self._table.drop(order_id)
+    def _drop_job(self, job_id: str) -> None:
+        """End a job without a result; with the last one, forget what its searches were in the middle of."""
+        if self._playing.pop(job_id, None) and self._session:
+            self._session.drop(job_id)
         if not self._playing:
-            self._table = None
+            self._session = None
             self._searches.clear()
 
     def _make_player(
-        self, who: Contestant, order: EvaluationJob, assignment: Assignment, game: Game, device: str
+        self, who: Contestant, job: EvaluationJob, assignment: Assignment, game: Game, device: str
     ) -> SearchPlayer:
-        key = (who.sha256, order.num_simulations)
+        key = (who.sha256, job.num_simulations)
         if key not in self._searches:
             search = make_match_search(
                 game,
                 self._load_model(who, game, device),
                 assignment.search,
-                num_simulations=order.num_simulations,
+                num_simulations=job.num_simulations,
                 max_positions=assignment.max_positions,
                 cached=True,
                 device=device,
@@ -162,7 +157,7 @@ class OrderPlayer:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
         if stored_sha256(data) != who.sha256:
-            raise ValueError(f"{path} does not have the SHA-256 in the order")
+            raise ValueError(f"{path} does not have the SHA-256 in the job")
         model = decode_model(data)
         check_canary(model, game, Evaluator(model.build(game), game, device=device, max_batch=CANARY_POSITIONS))
         return model

@@ -220,10 +220,10 @@ class Campaign:
             self._quiet_since[name] = self._last_bad[name] = self._bad_since[name] = now
             self._recovered_in[name], self._active_at[name] = None, -SYNC_SECONDS
             return
-        mark = self.scene.mark(host)
-        if mark == ACTIVE:
+        state = self.scene.state_of(host)
+        if state == ACTIVE:
             self._active_at[name] = now
-        if mark != ACTIVE and not (mark == SYNCING and now - self._active_at[name] < SYNC_SECONDS):
+        if state != ACTIVE and not (state == SYNCING and now - self._active_at[name] < SYNC_SECONDS):
             if self._recovered_in[name] is not None and now - self._last_bad[name] > SETTLED_SECONDS:
                 self._bad_since[name] = now
             self._last_bad[name] = now
@@ -242,7 +242,7 @@ class Campaign:
             return
         self._blamed.add(host.name)
         text = f"{host.name} is not Active {seconds:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
-        problem = f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}"
+        problem = f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('state')}, {worker.get('reason')}"
         self.scene.problems.append(problem)
         self._log_event(problem)
 

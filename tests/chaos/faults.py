@@ -27,7 +27,7 @@ AGENT = ".pyz "  # in the command line of our program on a host
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
 SECOND_SECONDS = 180.0  # in which another Coach has started and reached the machines
-SETTLED_MARKS = {ACTIVE, "Error", "Offline"}
+SETTLED_STATES = {ACTIVE, "Error", "Offline"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,10 +393,10 @@ def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
     second, takes_over = scene.another(), scene.chance.random() < 0.5
     second.start("--distributed", *(["--takeover"] if takes_over else []))
     deadline = time.monotonic() + SECOND_SECONDS
-    while time.monotonic() < deadline and second.runs and not set(second.marks().values()) & SETTLED_MARKS:
+    while time.monotonic() < deadline and second.runs and not set(second.states().values()) & SETTLED_STATES:
         scene.poll()
         time.sleep(0.1)
-    yield scene.is_not_active(host) if takes_over and second.marks().get(host.name) == ACTIVE else None
+    yield scene.is_not_active(host) if takes_over and second.states().get(host.name) == ACTIVE else None
     second.kill() if scene.chance.random() < 0.5 else second.interrupt()
 
 

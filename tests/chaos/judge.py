@@ -89,7 +89,7 @@ class Judge:
             tend()
             time.sleep(0.2)
         scene.poll()
-        if late := {host.name: scene.mark(host) for host in scene.hosts if scene.mark(host) != ACTIVE}:
+        if late := {host.name: scene.state_of(host) for host in scene.hosts if scene.state_of(host) != ACTIVE}:
             self._say(f"in the end not all are Active: {late}")
         code = driver.interrupt()
         if code != 128 + signal.SIGINT:
@@ -109,7 +109,7 @@ class Judge:
 
     def _all_is_in(self) -> bool:
         scene = self._scene
-        if not all(scene.mark(host) == ACTIVE for host in scene.hosts):
+        if not all(scene.state_of(host) == ACTIVE for host in scene.hosts):
             return False
         return not self._lost()
 

@@ -54,7 +54,7 @@ class Scene:
     driver: Driver
     chance: random.Random
     main_disk: Path
-    marks: dict[str, str] = field(default_factory=dict)  # as status.json has them
+    states: dict[str, str] = field(default_factory=dict)  # as status.json has them
     excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the ledger, with the reason
     forged: set[str] = field(default_factory=set)  # batches that no worker has played
     damaged_session: int | None = None  # the first session that began without a batch because the batch was damaged
@@ -69,8 +69,8 @@ class Scene:
     def poll(self) -> None:
         """Read the present state."""
         found = self.driver.status()
-        self.marks = (
-            {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
+        self.states = (
+            {worker["name"]: worker["state"] for worker in found.get("workers", [])} if not found.get("ended") else {}
         )
         self.driver.poll()
 
@@ -91,15 +91,15 @@ class Scene:
             run = ledger.run_id
         return {batch for batch in self.driver.seen if is_batch_of_run(f"{batch}.games", run)}
 
-    def mark(self, host: Host) -> str:
-        return self.marks.get(host.name, "unknown")
+    def state_of(self, host: Host) -> str:
+        return self.states.get(host.name, "unknown")
 
     def is_lost(self, host: Host) -> Sign:
         """Return the sign of an unreachable machine, or of a silent worker."""
-        return lambda: self.mark(host) in ("Offline", "Error")
+        return lambda: self.state_of(host) in ("Offline", "Error")
 
     def is_not_active(self, host: Host) -> Sign:
-        return lambda: self.mark(host) != ACTIVE
+        return lambda: self.state_of(host) != ACTIVE
 
     def is_replaced(self, host: Host) -> Sign:
         """Return the sign of a worker whose dead process was noticed: it is not Active, or another process runs."""

@@ -15,7 +15,8 @@ from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game
 from keima.games.go.sgf import SgfGame, read_sgf
-from keima.networks.files.model_file import decode_model, save_weights
+from keima.networks.files.model import decode_model
+from keima.networks.files.weights_file import save_weights
 from keima.play.arena import ladder
 from keima.play.arena.match_benchmark import Match, play_pairs
 from keima.play.network_loader import make_file_entrants

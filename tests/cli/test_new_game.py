@@ -45,7 +45,7 @@ def test_no_file_is_overwritten(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["keima", "numpy", "random"])
 def test_the_name_of_a_package_is_refused(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}.py would hide the package {name} from every program in this folder"):
+    with pytest.raises(ValueError, match=f"{name}.py would hide the package {name} from every program in its folder"):
         new_game.check_inputs(new_game.parse([name]))
 
 

@@ -15,7 +15,7 @@ from keima.cli import engine, play
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game
-from keima.networks.files.model_file import Model, describe_model, encode_model
+from keima.networks.files.model import Model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.report.terminal.boards import CHANGED, FIRST_PLAYER, paint_board
 from tests.one_player import SMALL

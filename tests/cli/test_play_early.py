@@ -10,7 +10,7 @@ import pytest
 
 from keima import __version__
 from keima.games import load_game
-from keima.networks.files.model_heading import Heading, read_heading
+from keima.networks.files.heading import Heading, read_heading
 from keima.paths import SHIPPED
 from tests.programs import command
 from tests.small_run import GAME, model_bytes, saved_model

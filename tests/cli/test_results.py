@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.system.command_line import program_name
 from keima.cli.results import main
@@ -201,7 +201,7 @@ def test_a_ppo_run_without_its_episode_still_has_its_curves(tmp_path: Path, caps
     page = tmp_path / "report.html"
     lines(capsys, str(tmp_path), "--html", str(page))
     titles = [chart["title"] for chart in contained(page.read_text())["runs"][0]["charts"]]
-    assert "Worth" not in titles and "Entropy of the policy" in titles
+    assert "Account value" not in titles and "Entropy of the policy" in titles
 
 
 @pytest.mark.medium
@@ -215,7 +215,7 @@ def test_several_runs_are_compared_on_one_page_and_in_one_picture(
     said = lines(capsys, str(tmp_path / "first"), str(tmp_path / "second"), "--html", str(page), "--png", str(picture))
     assert said == [f"{page}: open it in a browser", f"{picture}: the run's curves"]
     runs = contained(page.read_text())["runs"]
-    assert [(run["name"], len(run["figures"]["learner/loss"])) for run in runs] == [("first", 3), ("second", 5)]
+    assert [(run["name"], len(run["metrics"]["learner/loss"])) for run in runs] == [("first", 3), ("second", 5)]
     assert "<th scope=row>Games</th><td>300, " in page.read_text()
     assert count_of(COLOURS[5], pixels(picture.read_bytes())), "the second run's losses have the next colours"
 
@@ -255,5 +255,5 @@ def test_ppo_runs_are_compared_over_steps(tmp_path: Path, capsys: pytest.Capture
     page = tmp_path / "report.html"
     lines(capsys, str(tmp_path / "first"), str(tmp_path / "second"), "--html", str(page))
     drawn = contained(page.read_text())
-    assert drawn["axes"][0] == {"figure": "run/total_steps", "name": "steps"}
+    assert drawn["axes"][0] == {"metric": "run/total_steps", "name": "steps"}
     assert [run["name"] for run in drawn["runs"]] == ["first", "second"]

@@ -14,7 +14,7 @@ from keima.config.commands import keima
 from keima.config.load import save_resolved
 from keima.config.schema import Settings
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import load_weights, save_weights
+from keima.networks.files.weights_file import load_weights, save_weights
 from keima.networks.zero_network import ZeroNetwork
 from tests.programs import begun, printed
 from tests.small_run import small_settings

@@ -13,7 +13,7 @@ from keima.cluster.local.worker_devices import device_slots
 from keima.coach.bounds import window_capacity
 from keima.config.load import load_settings, save_resolved
 from keima.config.schema import Settings
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from keima.report.files.run_files import read_stats
 from tests.programs import printed
 from tests.sources import ROOT

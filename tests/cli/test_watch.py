@@ -117,7 +117,7 @@ def test_the_file_is_read_again_only_after_a_change(stats: WatchedStats, monkeyp
 @pytest.mark.parametrize(
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}']
 )
-def test_while_the_file_is_half_written_the_last_good_figures_remain(
+def test_while_the_file_is_half_written_the_last_good_metrics_remain(
     stats: WatchedStats, damage: Callable[[bytes], bytes]
 ) -> None:
     whole = stats.path.read_bytes()

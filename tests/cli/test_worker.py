@@ -159,10 +159,20 @@ def test_a_missing_worker_class_ends_the_worker_with_the_reason(tmp_path: Path, 
 
 
 @pytest.mark.trial
-def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
-    process = programs.run("start_worker.py", "--rehearse", "connect_four")
+def test_test_games_show_that_a_machine_can_play() -> None:
+    process = programs.run("start_worker.py", "--test-games", "connect_four")
     assert process.returncode == 0, process.stderr
     assert "games of connect_four have been played" in process.stderr
+
+
+def test_test_games_still_go_by_their_older_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert worker.parse(["--rehearse", "go"]).test_games == "go"
+    with pytest.raises(SystemExit):
+        worker.parse([])
+    assert "one of the arguments --folder --test-games is required" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        worker.parse(["--help"])
+    assert "--rehearse" not in capsys.readouterr().out
 
 
 def test_its_help_explains_its_use(begin: Open, tmp_path: Path) -> None:
@@ -225,14 +235,14 @@ def test_a_log_on_a_full_disk_does_not_end_the_worker(tmp_path: Path) -> None:
     assert run([sys.executable, "-c", FULL_DISK, str(tmp_path / "log")]).stdout == "it lives"
 
 
-def test_a_rehearsal_on_a_gpu_fails_without_one_and_says_what_is_missing(
+def test_test_games_on_a_gpu_fail_without_one_and_say_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(worker, "start_log", lambda path: None)
     monkeypatch.setattr(worker, "restrict_to_device", lambda gpu: None)  # torch has read the environment already
-    assert worker.main(["--rehearse", "tic_tac_toe", "--gpu", "0"]) == 2
-    assert "the rehearsal has failed: there is no device 'cuda' here" in caplog.text
+    assert worker.main(["--test-games", "tic_tac_toe", "--gpu", "0"]) == 2
+    assert "the test games have failed: there is no device 'cuda' here" in caplog.text
 
 
 @pytest.mark.parametrize(("options", "device"), [([], "cpu"), (["--gpu", "3"], "cuda")])

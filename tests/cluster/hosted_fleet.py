@@ -63,7 +63,7 @@ def open_client(
         game=GAME,
         settings=settings or small_settings(folder),
         run_id="run",
-        owner=make_owner("run", lease_seconds=900.0),
+        owner=make_owner("run", run_dir=folder, lease_seconds=900.0),
         lock=lock,
         **options,
     )

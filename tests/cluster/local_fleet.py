@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keima.base.system.processes import Process, start_process
+from keima.cluster.agent.commands import POLL
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.local.processes import PRELOAD, play_in_folder
 from keima.cluster.machines.machine import WorkerSlot, worker_place
@@ -67,7 +68,7 @@ class Network:
     @property
     def polls(self) -> list[str]:
         """The folders of the workers that were polled, a line for each poll."""
-        return [file for _, what, file in self.done if what == "look"]
+        return [file for _, what, file in self.done if what == POLL.name]
 
     def check(self, machine: str, what: str, file: str) -> None:
         if machine in self.cut:
@@ -117,7 +118,7 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         _, command, request = json.loads(data[data.index(b"[") :])
-        if command == "look":
+        if command == POLL.name:
             self._network.check(self._worker, command, " ".join(each["place"] for each in request["workers"]))
             for each in request["workers"]:
                 if each["assignment"] is not None:

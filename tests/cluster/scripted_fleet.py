@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.base.run_lock import RunLocked
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.sections.workers import WorkerSettings
@@ -29,7 +29,7 @@ class Matches:
         self._note("players", [player.version for player in players])
 
     def assign_jobs(self, worker: str, jobs: tuple[EvaluationJob, ...]) -> None:
-        self._note("orders", worker, [job.id for job in jobs])
+        self._note("jobs", worker, [job.id for job in jobs])
 
 
 class ScriptedFleet:
@@ -76,7 +76,7 @@ class ScriptedFleet:
         self._note("release", batch.batch_id, delivered, refused)
         (self.root / batch.worker / "outbox" / batch.file_name).unlink(missing_ok=True)
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         return {worker: max(0, ahead - self._granted.get(worker, 0)) for worker in self.workers}
 
     def withdrawn(self) -> dict[str, int]:
@@ -91,7 +91,9 @@ class ScriptedFleet:
 
     def cluster(self) -> ClusterStatus:
         workers = tuple(WorkerStatus(name=name, state=WorkerState.ACTIVE) for name in self.workers)
-        return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        return ClusterStatus(
+            workers=workers, network=ClusterNetwork(model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        )
 
     def export_machines(self) -> tuple[MachineInFleet, ...]:
         return self._machines

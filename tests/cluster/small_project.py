@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from keima.cluster.agent.commands import StopRequest
 from keima.cluster.agent.process import find_running, stop_process_group
 from keima.config.sections.workers import WorkerSettings
 from keima.paths import CACHE
@@ -20,8 +21,8 @@ WORKER = """
 import os, signal, sys, time
 from pathlib import Path
 
-if "--rehearse" in sys.argv:
-    print("rehearsed", sys.argv[sys.argv.index("--rehearse") + 1])
+if "--test-games" in sys.argv:
+    print("tested", sys.argv[sys.argv.index("--test-games") + 1])
     sys.exit("NO_GPU" in os.environ)
 
 folder = Path(sys.argv[sys.argv.index("--folder") + 1])
@@ -81,7 +82,7 @@ def end_all(root: Path) -> None:
     for record in root.rglob("process.json"):
         found = find_running(record.parent)
         if found and found["pid"] not in (os.getpid(), os.getppid()):
-            stop_process_group({"place": str(record.parent), "seconds": 0.0})
+            stop_process_group(StopRequest(str(record.parent), 0.0))
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus
 from keima.cli.cluster import COMMANDS, main
+from keima.cluster import connector
 from keima.cluster.agent.process import find_running
 from keima.cluster.connector import NotDone, SSHConnector
 from keima.cluster.control.requests import is_coach_running
@@ -26,6 +27,7 @@ from keima.cluster.control.status import StatusFile
 from keima.cluster.machines.machine import worker_place
 from keima.config.commands import cluster
 from keima.config.load import load_settings
+from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from tests.cluster.small_project import end_all, make_project, wait_until
 from tests.cluster.sshd import Sshd, keygen, needs_sshd
@@ -153,8 +155,27 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_fixes_it(
     assert f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 >> " in output
 
 
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_a_command_reads_the_settings_once(
+    desktop: Desktop, monkeypatch: pytest.MonkeyPatch, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop.list_workers(WorkerSettings(host="no.such.machine.invalid"))
+    read = []
+
+    def load(path: Path) -> Settings:
+        read.append(path)
+        return load_settings(path)
+
+    monkeypatch.setattr(connector, "load_settings", load)
+    assert desktop.types(command) == 1
+    assert "no.such.machine" in capsys.readouterr().out
+    assert read == [desktop.config]
+
+
 def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
-    nobody = ClusterStatus(workers=(), model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
+    nobody = ClusterStatus(
+        workers=(), network=ClusterNetwork(model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
+    )
     StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).write_if_due(lambda: nobody)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()

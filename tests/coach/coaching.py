@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keima.base.reports import EvaluationReport, IterationReport, ProgressReport
+from keima.base.reports.run_reports import EvaluationReport, IterationReport, ProgressReport
 from keima.base.steps import Steps
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.loop import Coach
@@ -21,7 +21,7 @@ from keima.coach.opening import (
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.learning.checkpoint import Checkpoints
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from tests.small_run import GAME
 
 

@@ -38,7 +38,7 @@ def heartbeat(book: AssignmentBook, *, begun: int) -> Heartbeat:
     )
 
 
-def an_order(name: str) -> EvaluationJob:
+def a_job(name: str) -> EvaluationJob:
     return EvaluationJob(
         id=name,
         first=None,
@@ -97,12 +97,12 @@ def test_leases_are_unique_and_renewed_in_time(book: AssignmentBook, clock: Cloc
 
 
 def test_new_orders_replace_the_old_ones(book: AssignmentBook) -> None:
-    first, second, third = an_order("one"), an_order("two"), an_order("three")
-    assert book.set_orders("a", [first, second]) == set()
-    assert book.set_orders("a", [first, second]) is None
-    assert book.set_orders("a", [second, third]) == {first}
+    first, second, third = a_job("one"), a_job("two"), a_job("three")
+    assert book.set_jobs("a", [first, second]) == set()
+    assert book.set_jobs("a", [first, second]) is None
+    assert book.set_jobs("a", [second, third]) == {first}
     assert book.next_assignment("a").matches == (second, third)
-    assert book.set_orders("unknown", [first]) is None
+    assert book.set_jobs("unknown", [first]) is None
     player = Contestant(version=3, sha256="0" * 64)
     book.set_players({player: b"model"})
     assert (book.next_assignment("a").players, book.next_assignment("a").matches) == ((player,), ())

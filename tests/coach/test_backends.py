@@ -1,7 +1,7 @@
 """What every backend must do.
 
 The fleet plays on machines that are folders of this one, with forked workers, in this process and in one of its own,
-and on seats of a Ray cluster. The cluster's tests cover SSH and how workers are started.
+and on slots of a Ray cluster. The cluster's tests cover SSH and how workers are started.
 """
 
 import json
@@ -161,9 +161,9 @@ def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend
     backend = open_backend()
     if isinstance(backend, Fleet | FleetClient):
         pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
-    shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
+    shares = backend.plan_grants(dict.fromkeys(backend.workers, 15), 40)
     assert sum(shares.values()) == 25 * len(backend.workers)
-    assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
+    assert not any(backend.plan_grants(dict.fromkeys(backend.workers, 15), 0).values())
 
 
 @pytest.mark.medium

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.steps import Steps
 from keima.cli.audit import audit
 from keima.coach.backends.backend import InlineBackend
@@ -12,7 +12,8 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.fingerprint import fingerprint
 from keima.coach.loop import Coach
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import Model, stored_sha256
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model
 from tests.coach.coaching import FakeEvaluation, Listener, coaching, inline
 from tests.small_run import GAME, small_settings
 

@@ -27,7 +27,7 @@ class Actors:
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         self.accounts[worker] = (granted, delivered)
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         return {worker: ahead - games for worker, games in outstanding.items()}
 
     def withdrawn(self) -> dict[str, int]:
@@ -186,7 +186,7 @@ def test_in_synchronous_mode_batches_come_worker_by_worker_and_those_of_gone_wor
 def test_accounts_are_published_before_anything_is_granted(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a", "b")
     desk.ledger.grant("a", 12)
-    desk.granting.restore()
+    desk.granting.restore_accounts()
     assert desk.actors.accounts == {"a": (12, 0), "b": (0, 0)}
 
 

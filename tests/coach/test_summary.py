@@ -7,11 +7,11 @@ from keima.worker.worker_folder import Heartbeat
 
 
 @pytest.mark.parametrize(
-    ("state", "order", "shown"),
+    ("state", "job", "shown"),
     [("playing", "", "playing"), ("playing", "match-1", "evaluating"), ("error", "match-1", "error")],
 )
-def test_a_worker_that_plays_evaluation_games_is_shown_so(state: str, order: str, shown: str) -> None:
-    values = {"run_id": "run", "worker": "w", "beat": 1, "pid": 1, "state": state, "order": order}
+def test_a_worker_that_plays_evaluation_games_is_shown_so(state: str, job: str, shown: str) -> None:
+    values = {"run_id": "run", "worker": "w", "beat": 1, "pid": 1, "state": state, "order": job}
     (status,) = worker_statuses({"w": Heartbeat.model_validate(values)}, {}, None, {})
     assert status.activity == shown
 

@@ -99,6 +99,21 @@ def test_workers_have_the_defaults_unless_they_say_otherwise(tmp_path: Path) -> 
     ]
 
 
+def test_the_settings_of_a_group_are_those_of_its_workers_unless_their_entries_say_otherwise(tmp_path: Path) -> None:
+    section = (
+        "  defaults: {user: ann, nice: 1}\n"
+        "  groups: {lab: {nice: 19, quiet_hours: mon-fri 09:00-18:00}}\n"
+        "  workers:\n    - hosts: node[01-02].lab\n      group: lab\n      nice: 5\n"
+        "    - {host: desk, group: lab}\n    - host: attic\n"
+    )
+    workers = load(tmp_path, section).workers
+    assert [(worker.user, worker.nice, worker.quiet_hours) for worker in workers] == [
+        *[("ann", 5, "mon-fri 09:00-18:00")] * 2,
+        ("ann", 19, "mon-fri 09:00-18:00"),
+        ("ann", 1, None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -112,6 +127,8 @@ def test_workers_have_the_defaults_unless_they_say_otherwise(tmp_path: Path) -> 
         ("  workers:\n    - host: node[1-2]\n", ["line 5", "hosts: node[1-2]"]),
         ("  workers:\n    - {user: me}\n", ["line 5: distributed.workers[0].host is missing"]),
         ("  workers: [{hosts: 'a[1-3].x'}, {hosts: 'a[3-9].y'}]\n", ["line 3", "several are called a3; give"]),
+        ("  groups: {lab: {nicee: 5}}\n  workers: [{host: a}]\n", ["line 4", "lab.nicee", "did you mean"]),
+        ("  groups: {lab: {nice: 5}}\n  workers: [{host: a}]\n", ["groups: no worker is in lab"]),
         ("  workers: [{host: a, group: b}, {host: b}]\n", ["line 3", "b is the name of a group and of a worker"]),
     ],
 )

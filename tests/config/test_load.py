@@ -269,6 +269,41 @@ def test_settings_that_have_left_are_refused_by_name_unless_a_run_s_copy_has_the
         load_settings(path)
 
 
+OLDER_NAME = SMALLEST + "distributed:\n  ray:\n    seats: "
+
+
+def test_a_setting_still_goes_by_its_older_name_and_the_file_is_said_to_have_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, f"{OLDER_NAME}5\n")
+    for _ in range(2):
+        ray = load_settings(path).distributed.ray
+        assert ray is not None and ray.slots == 5
+    assert caplog.messages == [
+        f"{path}: line 5: distributed.ray.seats is called distributed.ray.slots now; the older name still works"
+    ]
+    ray = load_settings(path, overrides={"distributed.ray.seats": 7}).distributed.ray
+    assert ray is not None and ray.slots == 7
+
+
+def test_a_run_s_copy_with_an_older_name_is_read_in_silence_and_written_with_today_s(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, f"{OLDER_NAME}5\n")
+    (tmp_path / "versions.json").touch()
+    settings = load_settings(path)
+    assert not caplog.messages
+    save_resolved(settings, tmp_path)
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
+    assert saved["distributed"]["ray"]["slots"] == 5 and "seats" not in saved["distributed"]["ray"]
+
+
+def test_a_problem_with_a_setting_of_an_older_name_has_its_line(tmp_path: Path) -> None:
+    assert only_problem(tmp_path, f"{OLDER_NAME}0\n").startswith("line 5: distributed.ray.slots: expected ")
+    both = f"{OLDER_NAME}5\n    slots: 6\n"
+    assert only_problem(tmp_path, both) == "line 6: the key 'slots' is repeated"
+
+
 def test_a_run_s_folder_reveals_neither_key_paths_nor_variables(tmp_path: Path) -> None:
     worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
     save_resolved(

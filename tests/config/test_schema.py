@@ -53,7 +53,7 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"workers": [worker("ray-1")], "ray": {}}, "ray-1 is called like the workers of Ray"),
         ("distributed", {"ray": {"num_gpus": 1.5}}, "num_gpus"),
         ("distributed", {"ray": {"num_cpus": 0.0}}, "num_cpus"),
-        ("distributed", {"ray": {"seats": 0}}, "seats"),
+        ("distributed", {"ray": {"slots": 0}}, "slots"),
         ("distributed", {"ray": {"address": "ray://head:10001"}}, "'auto' or host:port of the head node"),
         ("distributed", {"offline_seconds": 2.0}, "heartbeat_seconds"),
         ("distributed", {"worker_class": "Worker"}, "module.Class"),

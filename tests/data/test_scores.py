@@ -1,9 +1,8 @@
 """Figures of one-player games."""
 
-import numpy as np
 import pytest
 
-from keima.base.intervals import mean_margin, wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.data.scores import make_score_report, milestones_of
 from keima.data.verify import verify_batch
 from keima.games import load_game
@@ -31,25 +30,6 @@ def test_each_share_is_within_its_interval() -> None:
     part = next(part for part in report.milestones if part.milestone == 2048)
     assert (part.low, part.high) == pytest.approx(wilson_interval(120, 200))
     assert part.low < part.share == 0.6 < part.high
-
-
-def test_the_interval_of_a_mean_contains_it_nineteen_times_in_twenty() -> None:
-    random = np.random.default_rng(1)
-    inside = 0
-    for _ in range(1000):
-        values = random.exponential(10.0, 200)
-        margin = mean_margin(values)
-        assert margin is not None
-        inside += abs(values.mean() - 10.0) <= margin
-    assert 920 <= inside <= 970
-
-
-@pytest.mark.parametrize("count", [2, 3, 4, 10])
-def test_the_interval_of_a_mean_of_few_values_contains_it_as_often(count: int) -> None:
-    random = np.random.default_rng(1)
-    margins = [(values.mean(), mean_margin(values)) for values in random.normal(3.0, 2.0, (4000, count))]
-    inside = np.mean([margin is not None and abs(mean - 3.0) <= margin for mean, margin in margins])
-    assert 0.94 <= inside <= 0.96
 
 
 def test_a_single_game_has_no_interval_and_no_games_have_no_figures() -> None:

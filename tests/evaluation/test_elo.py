@@ -5,6 +5,7 @@ import pytest
 
 from keima.evaluation.elo import PairResult, decide_sprt, expected_score, log_likelihood_ratio, rate_players
 from keima.evaluation.sparse import SparseFactors, find_elimination_order
+from keima.evaluation.strength import find_elo_gain
 
 
 def played(first: str, second: str, wins: int, draws: int, losses: int) -> PairResult:
@@ -133,3 +134,19 @@ def test_pairs_with_equal_results_decide_nothing_until_there_are_enough() -> Non
 
 def test_without_pairs_nothing_is_decided() -> None:
     assert log_likelihood_ratio(np.zeros(0), elo0=0, elo1=30) == 0
+
+
+def test_the_margin_of_a_gain_is_that_of_the_games_between_the_versions_and_not_the_random_player_s() -> None:
+    """Two versions that never lose to the random player: their ratings are uncertain, their difference is not."""
+    results = [
+        played("model-000001", "random", 100, 0, 0),
+        played("model-000002", "random", 100, 0, 0),
+        played("model-000002", "model-000001", 300, 0, 100),
+    ]
+    gain = find_elo_gain(results, 2, 1)
+    assert gain and gain.elo == pytest.approx(190, abs=10)
+    assert gain.margin < 45 < 300 < rate_players(results, "random")["model-000002"].margin
+
+
+def test_versions_that_no_games_connect_have_no_gain() -> None:
+    assert find_elo_gain([played("model-000002", "random", 5, 0, 5)], 2, 1) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.evaluation.perfect_play import (
     POSITIONS_FILE,
     PlayErrors,

@@ -13,14 +13,14 @@ from keima.evaluation.match import MatchResult, RandomPlayer, make_opening_state
 from keima.evaluation.match_jobs import MAX_PAIRS, Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import InvalidMatchResult, make_job_result, play_job, verify_job_result
 from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from tests.games.dice_race import dice_race
 from tests.small_run import GAME, model_bytes
 
 MODEL = Contestant(version=1, sha256=stored_sha256(model_bytes(1)))
 
 
-def order(*, first_pair: int = 0, pairs: int = 3) -> EvaluationJob:
+def job(*, first_pair: int = 0, pairs: int = 3) -> EvaluationJob:
     return EvaluationJob(
         id=f"m-{first_pair}",
         first=MODEL,
@@ -45,7 +45,7 @@ def honest(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
 @dataclass
 class Sign:
     beat: int
-    order: str
+    job: str
 
 
 Answer = Callable[[str, EvaluationJob], EvaluationJobResult | bytes | None]
@@ -53,7 +53,7 @@ Answer = Callable[[str, EvaluationJob], EvaluationJobResult | bytes | None]
 
 @dataclass
 class Actors:
-    """Workers that answer an order at the next poll as configured; None is no answer."""
+    """Workers that answer a job at the next poll as configured; None is no answer."""
 
     answers: dict[str, Answer]
     asked: dict[str, list[EvaluationJob]] = field(default_factory=dict)
@@ -72,8 +72,8 @@ class Actors:
 
     def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         found = []
-        for worker, orders in self.now_playing.items():
-            for wanted in orders:
+        for worker, jobs in self.now_playing.items():
+            for wanted in jobs:
                 answer = self.answers[worker](worker, wanted)
                 if answer is not None:
                     found.append(
@@ -87,8 +87,8 @@ class Actors:
     def heartbeats(self) -> dict[str, Sign | None]:
         self.beat += 1
         return {
-            worker: Sign(self.beat, orders[0].id) if self.alive and orders else None
-            for worker, orders in self.now_playing.items()
+            worker: Sign(self.beat, jobs[0].id) if self.alive and jobs else None
+            for worker, jobs in self.now_playing.items()
         }
 
 
@@ -123,8 +123,8 @@ def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
     table.play()
     played_pairs = sorted(
         pair
-        for orders in table.actors.asked.values()
-        for wanted in orders
+        for jobs in table.actors.asked.values()
+        for wanted in jobs
         for pair in range(wanted.first_pair, wanted.first_pair + wanted.pairs)
     )
     assert played_pairs == list(range(20))
@@ -145,7 +145,7 @@ def test_several_matches_are_played_side_by_side_without_mixing() -> None:
 
 def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
     whole = make_opening_states(GAME, 8, 2, 7)
-    parts = [play_job(GAME, order(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
+    parts = [play_job(GAME, job(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
     assert np.array_equal(np.concatenate(parts), whole)
 
 
@@ -235,18 +235,25 @@ def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: p
 
 
 def test_a_result_contains_exactly_the_played_games() -> None:
-    wanted = order()
+    wanted = job()
     starts, result = play_job(GAME, wanted, player_of)
     travelled = EvaluationJobResult.model_validate(
         json.loads(make_job_result("w", wanted, starts, result).model_dump_json())
     )
     assert np.array_equal(verify_job_result(GAME, wanted, "w", travelled).scores, result.scores)
     with pytest.raises(InvalidMatchResult, match="another job"):
-        verify_job_result(GAME, order(first_pair=4), "w", travelled)
+        verify_job_result(GAME, job(first_pair=4), "w", travelled)
+
+
+def test_the_job_of_a_result_is_written_and_read_by_the_key_of_all_versions() -> None:
+    wanted = job()
+    written = json.loads(EvaluationJobResult(worker="w", job=wanted).model_dump_json())
+    assert written["order"]["id"] == wanted.id and "job" not in written
+    assert EvaluationJobResult.model_validate(written).job == wanted
 
 
 def test_chance_outcomes_of_a_result_must_be_those_of_the_seed() -> None:
-    game, wanted = dice_race(), order(first_pair=3)
+    game, wanted = dice_race(), job(first_pair=3)
     starts, result = play_job(game, wanted, lambda who: RandomPlayer(game, who.version))
     told = make_job_result("w", wanted, starts, result)
     assert np.array_equal(verify_job_result(game, wanted, "w", told).scores, result.scores)
@@ -257,7 +264,7 @@ def test_chance_outcomes_of_a_result_must_be_those_of_the_seed() -> None:
         verify_job_result(game, wanted, "w", told.model_copy(update={"moves": ((lucky, *first[1:]), *others)}))
 
 
-def test_a_stop_withdraws_the_orders() -> None:
+def test_a_stop_withdraws_the_jobs() -> None:
     table = Table({"a": silent, "b": silent})
 
     def stop() -> None:
@@ -272,6 +279,6 @@ def test_a_stop_withdraws_the_orders() -> None:
 
 def test_an_order_is_within_its_match_and_no_larger_than_allowed() -> None:
     with pytest.raises(ValueError, match="has no pair 8"):
-        order(first_pair=6, pairs=3)
+        job(first_pair=6, pairs=3)
     with pytest.raises(ValueError, match="less than or equal"):
-        order(pairs=MAX_PAIRS + 1)
+        job(pairs=MAX_PAIRS + 1)

@@ -238,3 +238,78 @@ def test_a_symmetry_that_is_none_of_the_rules_is_found() -> None:
         ContractBroken, match=r"a symmetric game ends otherwise: symmetry \d is none of the rules after"
     ):
         check_game(game)
+
+
+@pytest.mark.medium
+def test_the_symmetry_that_changes_nothing_need_not_be_given() -> None:
+    every = board_symmetries(3)
+    assert np.array_equal(small(symmetries=every[1:]).point_symmetries, every)
+    last = small(symmetries=np.roll(every, -1, axis=0))
+    assert np.array_equal(last.point_symmetries, every) and np.array_equal(
+        last.action_symmetries, small(symmetries=every).action_symmetries
+    )
+
+
+@pytest.mark.parametrize("moves", [np.zeros((8, 9), int), np.arange(9)[None], np.arange(9)])
+def test_a_second_table_of_symmetries_that_fits_no_moves_is_refused(moves: np.ndarray) -> None:
+    with pytest.raises(PlainGameError, match="symmetries: the second table must have 8 rows"):
+        small(symmetries=(board_symmetries(3), moves))
+
+
+@pytest.mark.medium
+def test_errors_about_a_plain_game_name_what_its_author_typed() -> None:
+    quarter = board_symmetries(3)[1:2]
+    for changes in ({"symmetries": quarter}, {"policy_planes": 2}, {"most_legal_moves": 12}):
+        with pytest.raises(ContractBroken) as broken:
+            check_game(small(**changes))
+        assert not re.search("num_actions|_symmetries|action|observation", str(broken.value))
+
+
+# Chance.
+
+
+def coin(board: Any) -> Any:
+    return (0.5, 0.5) if board[0, 2] == 0 else None
+
+
+def toss(board: Any, player: int, outcome: int) -> None:
+    board[0, 2] = outcome + 1
+
+
+def with_chance(**changes: Any) -> PlainGame:
+    return small(**{"chance": coin, "happen": toss, "outcomes": 2, **changes})
+
+
+def loaded_coin(board: Any) -> Any:
+    return (0.5, 0.6) if board[0, 2] == 0 else None
+
+
+def long_coin(board: Any) -> Any:
+    return (0.5, 0.25, 0.25) if board[0, 2] == 0 else None
+
+
+def coin_in_words(board: Any) -> Any:
+    return "heads or tails"
+
+
+def toss_into_the_air(board: Any, player: int, outcome: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "remedy"),
+    [
+        ({"happen": None}, "a game of chance needs chance, happen and outcomes", "give all three"),
+        ({"outcomes": 0}, "a game of chance needs chance, happen and outcomes", "give all three"),
+        ({"outcome_names": ["heads"]}, "outcome_names must have 2 names", "one for each outcome"),
+        ({"chance": loaded_coin}, r"loaded_coin returns probabilities whose sum is 1\.1", "let their sum be 1"),
+        ({"chance": long_coin}, "long_coin returns", "a probability for each of the 2 outcomes"),
+        ({"chance": coin_in_words}, "coin_in_words returns 'heads or tails'", "or None"),
+        ({"happen": toss_into_the_air}, "toss_into_the_air leaves the board as it was", "note it on the board"),
+    ],
+)
+def test_what_is_wrong_with_chance_is_found_when_the_game_is_loaded(
+    changes: dict[str, Any], what: str, remedy: str
+) -> None:
+    with pytest.raises(PlainGameError, match=f"{what}.*; .*{remedy}"):
+        with_chance(**changes)

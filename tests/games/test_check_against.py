@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keima.games import Game, load_game
-from keima.games.authoring.check_against import GamesDiffer, check_against, check_named_against
+from keima.games.authoring.check_against import GamesDiffer, check_against, compare_named_game
 from keima.games.game import Returns, States, returns_kernel, step_kernel
 from tests.sources import ROOT
 
@@ -92,10 +92,11 @@ def test_another_number_of_players_is_told() -> None:
         ("othello.py", {}, "othello", True),  # skips a player who cannot move; in OpenSpiel's, that player passes
         ("hex.py", {"size": 5}, "hex(board_size=5)", False),
         ("gomoku.py", {"size": 9}, "gomoku(size=9)", False),
+        ("pig.py", {"goal": 20, "max_plies": 200}, "pig(winscore=20,horizon=200)", False),
     ],
 )
 def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:
-    found = check_named_against(str(ROOT / "games" / file), options, openspiel, games=8)
+    found = compare_named_game(str(ROOT / "games" / file), options, openspiel, games=8)
     assert (found.passes > 0) == passes
 
 
@@ -113,7 +114,7 @@ def game():
 def test_a_users_file_says_how_its_moves_are_numbered(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN.format("8 - action"))
-    assert check_named_against(str(file), {}, "tic_tac_toe", games=2).paired_by == "openspiel_action"
+    assert compare_named_game(str(file), {}, "tic_tac_toe", games=2).paired_by == "openspiel_action"
 
 
 @pytest.mark.parametrize(
@@ -127,4 +128,4 @@ def test_what_is_wrong_in_a_users_file_is_told(tmp_path: Path, mapping: str, err
     file = tmp_path / "mine.py"
     file.write_text(OWN.format(mapping))
     with pytest.raises(error, match=text):
-        check_named_against(str(file), {}, "tic_tac_toe", games=2)
+        compare_named_game(str(file), {}, "tic_tac_toe", games=2)

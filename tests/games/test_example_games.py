@@ -25,6 +25,8 @@ RANDOM_GAMES = 12
         ("hex", {"size": 3, "swap": True}),
         ("gomoku", {"size": 6}),
         ("corner_four", {}),
+        ("einstein", {}),
+        ("pig", {"goal": 12, "max_plies": 60}),
         ("three_player_connect_four", {"rows": 4, "columns": 4, "winning": 3}),
         pytest.param("othello", {"size": 6}, marks=pytest.mark.slow),
         pytest.param("three_player_connect_four", {}, marks=pytest.mark.slow),

@@ -17,6 +17,7 @@ from keima.games.authoring.contract import ContractBroken, check_game
 from keima.games.authoring.plain import PlainGameError, draw_board, make_move_table, permute_board, plain_game
 from keima.games.game import States, board_symmetries, mirror_symmetries
 from keima.games.perft import count_perft
+from tests.games import plain_2048
 from tests.games.endings import endings
 from tests.games.plain_connect_four import connect_four
 from tests.sources import ROOT
@@ -291,7 +292,7 @@ def test_a_start_that_is_not_its_own_mirror_image_keeps_the_contract() -> None:
         symmetries=board_symmetries(3),
     )
     check(game)
-    with pytest.raises(ContractBroken, match="does not show the symmetric board at the start; give symmetric_starts"):
+    with pytest.raises(ContractBroken, match="does not show the symmetric board at the start; correct the tables"):
         check_game(replace(game, symmetric_starts=np.empty((0, 0), np.int64)))
 
 
@@ -355,3 +356,32 @@ def test_a_position_without_a_move_that_no_check_has_found_ends_the_game(monkeyp
     game.play(state, game.parse_action("c3"))
     assert game.terminal(state)
     assert game.returns(state).tolist() == [0, 0]
+
+
+# Chance.
+
+
+@pytest.mark.medium
+def test_2048_in_plain_functions_is_the_one_in_kernels() -> None:
+    ours, theirs = plain_2048.game(), load_game("twenty48", height=3, width=3)
+    random = np.random.default_rng(5)
+    for _ in range(3):
+        state, other = ours.initial_state(), theirs.initial_state()
+        while not theirs.terminal(other):
+            assert not ours.terminal(state) and ours.current_player(state) == theirs.current_player(other)
+            outcomes, probabilities = ours.chance_outcomes(state)
+            expected, likely = theirs.chance_outcomes(other)
+            assert outcomes.tolist() == expected.tolist() and probabilities == pytest.approx(likely)
+            assert ours.legal_actions(state).tolist() == theirs.legal_actions(other).tolist()
+            choices = expected if len(expected) else theirs.legal_actions(other)
+            action = int(random.choice(choices))
+            ours.play(state, action)
+            theirs.play(other, action)
+        assert ours.terminal(state) and ours.returns(state).tolist() == theirs.returns(other).tolist()
+
+
+@pytest.mark.medium
+def test_2048_in_plain_functions_keeps_the_contract_under_symmetries_of_moves_and_outcomes() -> None:
+    game = plain_2048.game()
+    assert len(game.outcome_symmetries) == 8 and (game.outcome_symmetries[1] != np.arange(18)).any()
+    check(game)

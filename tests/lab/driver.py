@@ -97,7 +97,7 @@ class Driver(Program):
             return
         # Compiled code is the same on all machines: they are all this one.
         subprocess.run(
-            [sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"],
+            [sys.executable, "start_worker.py", "--test-games", "tic_tac_toe"],
             cwd=self.checkout,
             check=True,
             capture_output=True,
@@ -186,9 +186,9 @@ class Driver(Program):
         """Return the workers in status.json."""
         return {worker["name"]: worker for worker in self.status().get("workers", [])}
 
-    def marks(self) -> dict[str, str]:
-        """Return the mark of each worker."""
-        return {name: worker["mark"] for name, worker in self.workers().items()}
+    def states(self) -> dict[str, str]:
+        """Return the state of each worker."""
+        return {name: worker["state"] for name, worker in self.workers().items()}
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> float:
         """Wait for a condition and return the seconds that it took; on failure print the state."""
@@ -206,8 +206,8 @@ class Driver(Program):
         """Wait until all workers (or ``count``) are Active."""
 
         def all_play() -> bool:
-            marks = list(self.marks().values())
-            return self.is_current and set(marks) == {ACTIVE} and (count is None or len(marks) == count)
+            states = list(self.states().values())
+            return self.is_current and set(states) == {ACTIVE} and (count is None or len(states) == count)
 
         self.wait(all_play, f"{count or 'all'} workers to be Active", seconds=seconds)
 

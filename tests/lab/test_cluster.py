@@ -55,8 +55,8 @@ def four(cluster: Driver) -> Driver:
     return cluster
 
 
-def mark_is(cluster: Driver, name: str, *marks: str) -> Callable[[], bool]:
-    return lambda: cluster.marks().get(name) in marks
+def state_is(cluster: Driver, name: str, *states: str) -> Callable[[], bool]:
+    return lambda: cluster.states().get(name) in states
 
 
 def reason(cluster: Driver, name: str) -> str:
@@ -129,7 +129,7 @@ def test_a_machine_added_by_a_script_plays(cluster: Driver) -> None:
     if NEW in cluster.workers():
         cluster.remove(cluster.hosts[3])
     cluster.add(cluster.hosts[3])
-    cluster.wait(mark_is(cluster, NEW, ACTIVE), f"{NEW} to be Active")
+    cluster.wait(state_is(cluster, NEW, ACTIVE), f"{NEW} to be Active")
     assert NEW in cluster.config.read_text() and NEW in cluster.log.read_text()
 
 
@@ -154,7 +154,7 @@ def test_a_machine_with_an_unknown_key_is_refused_until_the_remedy_is_applied(cl
     lines = known.read_text().splitlines(keepends=True)
     known.write_text("".join(line for line in lines if not line.startswith(f"{stranger.address} ")))
     cluster.add(cluster.hosts[3])
-    cluster.wait(mark_is(cluster, NEW, "Error"), f"{NEW} to be refused")
+    cluster.wait(state_is(cluster, NEW, "Error"), f"{NEW} to be refused")
     assert "is not known" in reason(cluster, NEW)
     remedy = reason(cluster, NEW).rpartition("if that is its own: ")[2]
     subprocess.run(["sh", "-c", remedy], check=True, capture_output=True)
@@ -193,7 +193,7 @@ def test_the_connector_shows_restarts_stops_and_reads_the_workers_of_a_running_c
     cluster.wait_until_all_play()
     assert cluster.connector("--stop", host.name).returncode == 0
     cluster.wait(
-        lambda: mark_is(cluster, host.name, *OFFLINE)() and not cluster.worker_processes(host), "it to be stopped"
+        lambda: state_is(cluster, host.name, *OFFLINE)() and not cluster.worker_processes(host), "it to be stopped"
     )
     assert "stopped" in reason(cluster, host.name)
     assert cluster.connector("--restart", host.name).returncode == 0
@@ -209,7 +209,7 @@ def test_machines_without_network_power_or_pulse_become_offline_and_come_back_au
     dark.poweroff()
     frozen.freeze()
     try:
-        four.wait(lambda: {four.marks()[name] for name in names} == OFFLINE, "three machines to be Offline")
+        four.wait(lambda: {four.states()[name] for name in names} == OFFLINE, "three machines to be Offline")
         before = len(four.received())
         four.wait(lambda: len(four.received()) > before + 3, "the fourth to play on")
         four.wait(lambda: len(four.spool(cut)) > 2, "the one that is cut off to play on")
@@ -238,7 +238,7 @@ def test_a_full_disk_is_an_error_with_its_remedy_and_recovers(cluster: Driver) -
     host = cluster.hosts[2]
     host.fill_disk()
     try:
-        cluster.wait(mark_is(cluster, host.name, "Error"), "the full disk to be noticed")
+        cluster.wait(state_is(cluster, host.name, "Error"), "the full disk to be noticed")
         cluster.wait(lambda: "No space left" in reason(cluster, host.name), "it to be named")
     finally:
         host.free_disk()

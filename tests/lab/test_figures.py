@@ -97,7 +97,7 @@ def test_a_worker_added_during_a_run_is_active_within_ten_seconds_every_time(rea
         took = []
         for _ in range(ADDITIONS):
             cluster.add(new)
-            took.append(cluster.wait(lambda: cluster.marks().get(new.name) == ACTIVE, f"{new.name} to be Active"))
+            took.append(cluster.wait(lambda: cluster.states().get(new.name) == ACTIVE, f"{new.name} to be Active"))
             cluster.remove(new)
     log.info(
         "Active after %s s: median %.1f, worst %.1f",

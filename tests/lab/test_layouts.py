@@ -93,9 +93,9 @@ def test_stopping_a_machine_ends_all_its_processes_and_one_can_be_stopped_alone(
     host = cluster.hosts[2]
     assert cluster.connector("--stop", "worker3").returncode == 0
     cluster.wait(lambda: not cluster.worker_processes(host), "both processes to end")
-    cluster.wait(lambda: {cluster.marks()[slot] for slot in SLOTS} == {"Offline"}, "both to be shown as stopped")
+    cluster.wait(lambda: {cluster.states()[slot] for slot in SLOTS} == {"Offline"}, "both to be shown as stopped")
     assert cluster.connector("--restart", SLOTS[0]).returncode == 0
-    cluster.wait(lambda: [cluster.marks()[slot] for slot in SLOTS] == [ACTIVE, "Offline"], "one of them to play")
+    cluster.wait(lambda: [cluster.states()[slot] for slot in SLOTS] == [ACTIVE, "Offline"], "one of them to play")
     assert len(cluster.worker_processes(host)) == 1
     assert cluster.connector("--restart", SLOTS[1]).returncode == 0
     cluster.wait_until_all_play(4)
@@ -108,7 +108,7 @@ def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_o
     processes = cluster.worker_processes(host)
     host.link.blackhole()
     try:
-        took = cluster.wait(lambda: {cluster.marks()[slot] for slot in SLOTS} == {"Offline"}, "it to be Offline")
+        took = cluster.wait(lambda: {cluster.states()[slot] for slot in SLOTS} == {"Offline"}, "it to be Offline")
         assert took < in_time(10.0 + HEARTBEAT_SECONDS)
         wait_for_games(cluster, "worker1", "worker2")
         trained = max(worker["model_version"] for worker in cluster.workers().values())
@@ -128,7 +128,7 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
     (host.home / BROKEN).touch()
     before = cluster.log.read_text().count(starts)
     host.kill("keima/__main__.py")
-    cluster.wait(lambda: cluster.marks()[host.name] == "Error", "it to be given up", seconds=2 * PATIENCE)
+    cluster.wait(lambda: cluster.states()[host.name] == "Error", "it to be given up", seconds=2 * PATIENCE)
     text = " ".join(status_text(cluster).split())
     assert f"ended {STARTS} times in 10 minutes" in text and "libgo.so.9: cannot open shared object file" in text
     tried = cluster.log.read_text().count(starts) - before
@@ -146,7 +146,7 @@ def test_a_run_that_ends_asks_machines_that_were_away_once_more_for_their_games(
     cut_off = cluster.hosts[:2]  # the second one is behind the first
     cut_off[0].link.cut()
     try:
-        cluster.wait(lambda: all(cluster.marks()[host.name] == "Offline" for host in cut_off), "both to be Offline")
+        cluster.wait(lambda: all(cluster.states()[host.name] == "Offline" for host in cut_off), "both to be Offline")
         cluster.wait(lambda: all(len(cluster.spool(host)) > 1 for host in cut_off), "both to play on")
         attempts_are_rare = time.monotonic() + 15.0
         cluster.wait(lambda: time.monotonic() > attempts_are_rare, "attempts to become rare")

@@ -68,12 +68,12 @@ class Pair:
     def plays_for(self, driver: Driver, hosts: Sequence[Host]) -> None:
         """Wait until these hosts' workers play for one Coach, and the other one, if it runs, shows them in Error."""
         other = self.second if driver is self.first else self.first
-        run = run_of(driver)
+        run = driver.run_dir.name
 
         def settled() -> bool:
-            mine, theirs = driver.marks(), other.workers() if other.runs else {}
+            mine, theirs = driver.states(), other.workers() if other.runs else {}
             shown = [theirs.get(host.name, {}) for host in hosts] if other.runs else []
-            refused = all(f"plays for run {run} of" in str(worker.get("reason")) for worker in shown)
+            refused = all(f"plays for run {run} (" in str(worker.get("reason")) for worker in shown)
             return refused and all(mine.get(host.name) == ACTIVE for host in hosts)
 
         self.wait(settled, f"{[host.name for host in hosts]} to play for run {run} alone")
@@ -127,7 +127,7 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str
         began = time.monotonic()
         second.start()
         pair.wait(
-            lambda: (second.run_dir / "run.db").exists() and len(second.marks()) == count, "the second Coach to begin"
+            lambda: (second.run_dir / "run.db").exists() and len(second.states()) == count, "the second Coach to begin"
         )
         pair.plays_for(first, hosts)
         log_event(f"run {run_of(first)} plays on {count} hosts, and run {run_of(second)} is told so")

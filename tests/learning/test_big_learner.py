@@ -24,7 +24,7 @@ from keima.learning.feed import EpochFeed
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.update_step import Losses
-from keima.networks.files.model_file import CorruptWeights
+from keima.networks.files.weights_file import CorruptWeights
 from keima.networks.network import build_network, seed_weights
 from keima.play.arena.players import read_model
 from keima.replay.epochs import Epochs

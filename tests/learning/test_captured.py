@@ -42,7 +42,7 @@ class Graph:
         Graph.used += 1
         found = self.losses(batch)
         found.loss.backward()
-        return {"loss": found.loss.detach(), **found.figures}
+        return {"loss": found.loss.detach(), **found.metrics}
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_whole_batches_are_computed_by_one_graph_for_each_size(graphs: type[Grap
     for size in (8, 8, 4, 8):
         batch = copy_to_device(random_batch(CONNECT_FOUR, size), CPU)
         wanted, found = plain.descend(batch), learner.descend(batch)
-        assert found.figures.keys() == wanted.figures.keys()
-        assert all(torch.equal(found.figures[name], wanted.figures[name]) for name in wanted.figures)
+        assert found.metrics.keys() == wanted.metrics.keys()
+        assert all(torch.equal(found.metrics[name], wanted.metrics[name]) for name in wanted.metrics)
     assert (graphs.made, graphs.used) == (2, 4)
     assert all(
         torch.equal(ours, theirs)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.base.reports import GeneralizationReport
+from keima.base.reports.run_reports import GeneralizationReport
 from keima.data.records import GameBatch
 from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
@@ -73,7 +73,7 @@ def test_an_untrained_network_does_equally_well_and_is_left_unchanged() -> None:
     assert torch.equal(random, torch.get_rng_state())
 
 
-def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
+def test_the_policy_s_metric_is_its_divergence_from_the_targets() -> None:
     window, learner = window_of(40), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
     found = measure_generalization(learner, window, 1, count=COUNT)
@@ -113,8 +113,8 @@ def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
     column = next(column for column in history_columns([]) if column.title == "Overfit")
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
     drawn = make_report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
-    assert drawn.figures["learner/generalization_policy_new"] == [0.3, 0.3]
-    titles = {curve.figure: chart.title for chart in drawn.charts for curve in chart.curves}
+    assert drawn.metrics["learner/generalization_policy_new"] == [0.3, 0.3]
+    titles = {curve.metric: chart.title for chart in drawn.charts for curve in chart.curves}
     assert titles["learner/generalization_policy_new"] == "Policy: divergence from search, in nats"
     assert titles["learner/generalization_value_new"] == "Value: unexplained variance"
     path = tmp_path / "training_stats.json"

@@ -49,7 +49,7 @@ def test_one_batch_can_be_memorized(game: Game, optimizer: Any, rate: float) -> 
     batch = copy_to_device(random_batch(game, 16), CPU)
     for _ in range(100):
         report = taught.descend(batch)
-    assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
+    assert report.metrics["policy_loss"] < 0.1 and report.metrics["value_loss"] < 0.1
 
 
 @pytest.mark.medium
@@ -83,7 +83,7 @@ def test_the_losses_are_the_cross_entropies() -> None:
     entropy = -sum((chance * np.log(chance)).sum() for chance in chances) / 2
     wins = [1 / (1 + math.exp(-0.7)), 1 / (1 + math.exp(-1.3))]  # the probability that a value means: (1 + value) / 2
     value = -(math.log(wins[0]) + 0.25 * math.log(wins[1]) + 0.75 * math.log(1 - wins[1])) / 2
-    found = {name: figure.item() for name, figure in losses.figures.items()}
+    found = {name: metric.item() for name, metric in losses.metrics.items()}
     assert found == pytest.approx(
         {"policy_loss": policy, "value_loss": value, "auxiliary_loss": 0, "policy_entropy": entropy}, rel=1e-5
     )
@@ -106,7 +106,7 @@ def test_illegal_actions_do_not_contribute_to_the_loss() -> None:
     taught, logits, _ = with_logits(batch, [[0.0, 0.0, 50.0, *[0.0] * 6]], [0.0])
     losses = taught.losses(copy_to_device(batch, CPU))
     losses.loss.backward()
-    assert losses.figures["policy_loss"].item() == pytest.approx(math.log(2))
+    assert losses.metrics["policy_loss"].item() == pytest.approx(math.log(2))
     assert logits.grad is not None and (logits.grad[0, 2:] == 0).all() and logits.grad[0, 0] < 0 < logits.grad[0, 1]
 
 

@@ -50,7 +50,7 @@ def test_steps_descend_the_loss() -> None:
     first = step(squared_error(net), [batch])
     for _ in range(50):
         last = step(squared_error(net), [batch])
-    assert last.figures["loss"] < first.figures["loss"] / 4
+    assert last.metrics["loss"] < first.metrics["loss"] / 4
 
 
 def test_accumulated_micro_batches_equal_one_large_batch() -> None:
@@ -58,7 +58,7 @@ def test_accumulated_micro_batches_equal_one_large_batch() -> None:
     batch = data(24)
     one = update_step(whole)(squared_error(whole), [batch])
     several = update_step(parts)(squared_error(parts), [(batch[0][i : i + 8], batch[1][i : i + 8]) for i in (0, 8, 16)])
-    torch.testing.assert_close(several.figures["loss"], one.figures["loss"])
+    torch.testing.assert_close(several.metrics["loss"], one.metrics["loss"])
     torch.testing.assert_close(several.grad_norm, one.grad_norm)
     for ours, wanted in zip(parts.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(ours, wanted)
@@ -97,12 +97,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_changes_nothing(wrong: float, 
     assert not step(squared_error(net), [data(16)]).skipped
 
 
-def test_figures_are_means_over_the_micro_batches() -> None:
+def test_metrics_are_means_over_the_micro_batches() -> None:
     net = network().eval()
     batches = [data(8, 1), data(8, 2)]
-    largest = [squared_error(net)(batch).figures["largest"] for batch in batches]
+    largest = [squared_error(net)(batch).metrics["largest"] for batch in batches]
     report = update_step(net)(squared_error(net), batches)
-    torch.testing.assert_close(report.figures["largest"], torch.stack(largest).mean())
+    torch.testing.assert_close(report.metrics["largest"], torch.stack(largest).mean())
 
 
 def test_in_mixed_precision_the_network_computes_in_16_bits_and_stores_32() -> None:
@@ -141,7 +141,7 @@ def test_in_float16_the_loss_is_scaled_and_an_overflowing_step_is_skipped_with_a
     first = step(squared_error(net), [batch])
     for _ in range(50):
         last = step(squared_error(net), [batch])
-    assert last.figures["loss"] < first.figures["loss"] / 4
+    assert last.metrics["loss"] < first.metrics["loss"] / 4
     scale = step.scaler.get_scale()
     assert step(squared_error(net), [(batch[0], batch[1] * 1e30)]).skipped
     assert step.scaler.get_scale() == scale / 2

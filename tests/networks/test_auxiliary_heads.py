@@ -15,7 +15,7 @@ from keima.games.go.rules import score_lead
 from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.replay.window import Batch, ReplayWindow
@@ -156,7 +156,7 @@ def learn(
     )
     tensors = copy_to_device(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(steps)]
-    first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
+    first, last = ({name: float(metric) for name, metric in reports[index].metrics.items()} for index in (0, -1))
     return learner.network, first, last
 
 

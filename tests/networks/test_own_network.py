@@ -8,7 +8,7 @@ import torch
 
 from keima.config.own_modules import keep_module
 from keima.games import load_game
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 
@@ -59,7 +59,7 @@ def test_it_evaluates_positions_and_travels_as_a_model(tmp_path: Path) -> None:
     ("text", "options", "problem"),
     [
         ("answer = 42\n", {}, r"small\.py: define a function network\(game\)"),
-        ("def network(game):\n    return 42\n", {}, r"network\(\) must return an OwnNetwork"),
+        ("def network(game):\n    return 42\n", {}, r"network\(\) must return a keima.OwnNetwork"),
         ("def network(game):\n    return game.nothing\n", {}, r"small\.py, line 2: AttributeError"),
         (NETWORK, {"depth": 3}, r"network 'small' has no option depth"),
     ],

@@ -10,7 +10,7 @@ from torch import nn
 
 import keima.networks.architectures.spiking_layers
 import keima.networks.inference.evaluator
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.coach.summary import merge_reports
 from keima.games import Game, load_game
 from keima.learning.learner import Learner, copy_to_device
@@ -18,14 +18,7 @@ from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spike_counts import measure_spikes
 from keima.networks.architectures.spiking import SpikingResNet
 from keima.networks.architectures.spiking_layers import Neurons
-from keima.networks.files.model_file import (
-    Model,
-    canary_positions,
-    check_canary,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.model import Model, canary_positions, check_canary, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
 from keima.networks.policy_value import as_policy_value_network
@@ -219,7 +212,7 @@ def test_one_batch_can_be_memorized(game: Game) -> None:
     batch = copy_to_device(random_batch(game, 16), taught.device)
     for _ in range(100):
         report = taught.descend(batch)
-    assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
+    assert report.metrics["policy_loss"] < 0.1 and report.metrics["value_loss"] < 0.1
 
 
 def test_steps_are_reproducible_and_leave_nothing_behind() -> None:
@@ -380,8 +373,8 @@ def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
         in iteration_line(spiking)
     )
     assert "firing" not in iteration_line(plain)
-    figures = {name: value for name, value in report_scalars(spiking).items() if name not in report_scalars(plain)}
-    assert figures == {
+    metrics = {name: value for name, value in report_scalars(spiking).items() if name not in report_scalars(plain)}
+    assert metrics == {
         "learner/firing_rate": 0.125,
         "learner/firing_rate/last": 0.25,
         "learner/synaptic_operations": 1.23e6,

@@ -11,7 +11,7 @@ from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.fused import Float32, FusedResNet
 from keima.networks.architectures.layers import SqueezeExcitation
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.files.model_file import Model, check_canary, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, check_canary, decode_model, describe_model, encode_model
 from keima.networks.inference.cuda import make_fused_forward
 from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
@@ -98,7 +98,7 @@ def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any
     batch.policies[:] = np.eye(9)[np.unique(batch.observations, axis=0, return_inverse=True)[1] % 9]
     batch.values[:] = 0
     learner = Learner(built(TIC_TAC_TOE, trunk), device="cpu", learning_rate=0.01, warmup_steps=1)
-    losses = [float(learner.descend(copy_to_device(batch, learner.device)).figures["policy_loss"]) for _ in range(40)]
+    losses = [float(learner.descend(copy_to_device(batch, learner.device)).metrics["policy_loss"]) for _ in range(40)]
     assert losses[-1] < 0.3 < losses[0]
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from keima.games import load_game
 from keima.games.twenty48.rules import twenty48
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.networks.policy_value import as_policy_value_network
 from keima.networks.zero_network import ZeroNetwork

@@ -10,7 +10,7 @@ from keima.config.sections.search import SearchSettings
 from keima.evaluation.score import play_for_score
 from keima.games import load_game
 from keima.games.twenty48.expectimax import choose_expectimax_move
-from keima.networks.files.model_file import save_safetensors
+from keima.networks.files.model import save_safetensors
 from keima.networks.network import build_network
 from keima.play.arena.players import ExpectimaxPlayer, ExpectimaxSpec, NetworkSpec, RandomSpec
 from keima.play.arena.score_benchmark import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from keima.base.random import seed_stream
 from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
-from keima.networks.files.model_file import save_weights
+from keima.networks.files.weights_file import save_weights
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.settings import PPOSettings, TradingSettings
 from keima.ppo.trainer import PPOTrainer
@@ -42,8 +42,8 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
         last.total_steps,
     ]
     episodes = last.episodes
-    said += [episodes.count, episodes.steps, episodes.figures["won"], episodes.figures["closed"]]
-    return {**network.state_dict(), "figures": torch.tensor(said)}
+    said += [episodes.count, episodes.steps, episodes.metrics["won"], episodes.metrics["closed"]]
+    return {**network.state_dict(), "metrics": torch.tensor(said)}
 
 
 def main() -> None:

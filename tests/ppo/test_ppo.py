@@ -200,8 +200,8 @@ def test_the_first_pass_over_a_rollout_changes_nothing_yet() -> None:
     training = trainer()
     rollout = training.collector.collect()
     for chosen in training.plan_minibatches(0):
-        figures = training.compute_losses(training.select_sequences(rollout, chosen.rows)).figures
-        assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
+        metrics = training.compute_losses(training.select_sequences(rollout, chosen.rows)).metrics
+        assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-6) and metrics["clip_fraction"].item() == 0
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -328,7 +328,7 @@ MAZE = PPOSettings(num_steps=32, sequence_length=32, minibatches=2, epochs=4, ta
 def test_a_short_maze_needs_the_memory(memory: bool) -> None:
     training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
     last = run(training, 60)[-10:]
-    right = sum(report.episodes.figures["right_side"] for report in last) / sum(
+    right = sum(report.episodes.metrics["right_side"] for report in last) / sum(
         report.episodes.count for report in last
     )
     assert right > 0.95 if memory else 0.35 < right < 0.65

@@ -1,4 +1,4 @@
-"""The objective of PPO, number by number: each expected figure is computed by hand from the papers' formulas."""
+"""The objective of PPO, number by number: each expected metric is computed by hand from the papers' formulas."""
 
 import math
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_the_ratio_counts_only_within_its_bounds(
 ) -> None:
     logits = logits_of(probability, (1 - probability) / 2, (1 - probability) / 2)
     said = losses(trainer_with(), logits, advantages=advantage)
-    assert said.loss.item() == said.figures["policy_loss"].item() == pytest.approx(loss, abs=1e-5)
+    assert said.loss.item() == said.metrics["policy_loss"].item() == pytest.approx(loss, abs=1e-5)
     (gradient,) = torch.autograd.grad(said.loss, logits)
     assert (
         gradient[0, 0, 0].item() * -advantage > 0.01
@@ -76,7 +76,7 @@ def test_entropy_is_rewarded() -> None:
         losses(training, logits_of(*policy), advantages=0.0) for policy in ((1 / 3, 1 / 3, 1 / 3), (0.8, 0.1, 0.1))
     )
     assert even.loss.item() == pytest.approx(-0.1 * math.log(3), abs=1e-6)
-    assert even.figures["entropy"].item() == pytest.approx(math.log(3), abs=1e-6)
+    assert even.metrics["entropy"].item() == pytest.approx(math.log(3), abs=1e-6)
     assert sure.loss.item() == pytest.approx(0.1 * (0.8 * math.log(0.8) + 0.2 * math.log(0.1)), abs=1e-6)
     logits = logits_of(0.8, 0.1, 0.1)
     (gradient,) = torch.autograd.grad(losses(training, logits, advantages=0.0).loss, logits)
@@ -86,7 +86,7 @@ def test_entropy_is_rewarded() -> None:
 def test_values_are_drawn_to_the_returns_by_their_coefficient() -> None:
     values = torch.full((1, 1), 3.0, requires_grad=True)
     said = losses(trainer_with(vf_coef=0.5), logits_of(1 / 3, 1 / 3, 1 / 3), values, advantages=0.0, returns=1.0)
-    assert said.figures["value_loss"].item() == pytest.approx(4.0)
+    assert said.metrics["value_loss"].item() == pytest.approx(4.0)
     assert said.loss.item() == pytest.approx(0.5 * 4.0)
     assert torch.autograd.grad(said.loss, values)[0].item() == pytest.approx(0.5 * 2 * (3 - 1))
 
@@ -112,11 +112,11 @@ def test_values_can_be_kept_near_their_old_ones(
         assert said.loss.item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_figures_say_how_far_the_policy_has_moved_and_how_much_was_clipped() -> None:
-    moved = losses(trainer_with(), logits_of(0.5, 0.25, 0.25)).figures
+def test_metrics_say_how_far_the_policy_has_moved_and_how_much_was_clipped() -> None:
+    moved = losses(trainer_with(), logits_of(0.5, 0.25, 0.25)).metrics
     assert moved["approx_kl"].item() == pytest.approx(1.5 - 1 - math.log(1.5), abs=1e-6)
     assert moved["clip_fraction"].item() == 1.0
-    assert losses(trainer_with(), logits_of(0.38, 0.31, 0.31)).figures["clip_fraction"].item() == 0.0
+    assert losses(trainer_with(), logits_of(0.38, 0.31, 0.31)).metrics["clip_fraction"].item() == 0.0
 
 
 def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[StepReport]:
@@ -127,7 +127,7 @@ def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[St
 
 
 def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) -> StepReport:
-    figures = {
+    metrics = {
         "loss": loss,
         "policy_loss": 0.0,
         "value_loss": 0.0,
@@ -136,7 +136,7 @@ def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) ->
         "clip_fraction": 0.0,
     }
     return StepReport(
-        {name: torch.tensor(number) for name, number in figures.items()}, torch.tensor(2.0), skipped=skipped
+        {name: torch.tensor(number) for name, number in metrics.items()}, torch.tensor(2.0), skipped=skipped
     )
 
 
@@ -149,15 +149,15 @@ def test_learning_ends_when_the_policy_has_moved_one_and_a_half_times_the_target
         assert len(list(left)) == 4 - taken
 
 
-def test_figures_are_means_over_the_steps_taken() -> None:
+def test_metrics_are_means_over_the_steps_taken() -> None:
     training = trainer_with()
     rollout = training.collector.collect()
     step_reports(
         training,
         [step_report(loss=1.0), step_report(loss=math.nan, skipped=True), step_report(loss=3.0), step_report(loss=5.0)],
     )
-    figures = training.learn(rollout)
-    assert (figures["loss"], figures["grad_norm"], figures["optimizer_steps"], figures["skipped_steps"]) == (
+    metrics = training.learn(rollout)
+    assert (metrics["loss"], metrics["grad_norm"], metrics["optimizer_steps"], metrics["skipped_steps"]) == (
         3.0,
         2.0,
         4,
@@ -169,8 +169,8 @@ def test_a_round_without_a_finite_step_is_reported_as_one() -> None:
     training = trainer_with()
     rollout = training.collector.collect()
     step_reports(training, [step_report(loss=math.nan, skipped=True)] * 4)
-    figures = training.learn(rollout)
-    assert (figures["loss"], figures["optimizer_steps"], figures["skipped_steps"]) == (0.0, 4, 4)
+    metrics = training.learn(rollout)
+    assert (metrics["loss"], metrics["optimizer_steps"], metrics["skipped_steps"]) == (0.0, 4, 4)
 
 
 def test_gradients_reach_the_optimizer_no_larger_than_the_settings_allow() -> None:

@@ -65,14 +65,14 @@ def trained(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_t_maze_of_length_100_is_solved_with_the_memory(seed: int) -> None:
     last = trained(TMaze, MAZE, worlds=32, steps=400_000, seed=seed, memory=True, span=200).last(5)
-    assert last.figures["right_side"] / last.count > 0.95
+    assert last.metrics["right_side"] / last.count > 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_the_t_maze_is_a_guess_without_it() -> None:
     last = trained(TMaze, MAZE, worlds=32, steps=400_000, seed=1, memory=False, span=200).last(10)
-    assert last.figures["right_side"] / last.count < 0.6
+    assert last.metrics["right_side"] / last.count < 0.6
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keima.learning.ranks.process_group import ALONE
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from tests.learning.ranks.test_ranks import free_port, largest_difference
 from tests.ppo.ppo_rank_program import train
 from tests.sources import ROOT

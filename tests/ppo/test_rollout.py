@@ -84,7 +84,7 @@ def test_episodes_are_reported_with_rewards_and_length_across_rollouts() -> None
     assert [len(rollout.episodes) for rollout in rollouts] == [0, 0, 2, 0, 2]
     for episode in (episode for rollout in rollouts for episode in rollout.episodes):
         assert episode.steps == 10
-        assert episode.reward == pytest.approx(episode.figures["profit"] / 100, abs=1e-3)
+        assert episode.reward == pytest.approx(episode.metrics["profit"] / 100, abs=1e-3)
 
 
 def test_a_truncated_episode_is_valued_by_its_last_observation() -> None:

@@ -25,11 +25,11 @@ import torch
 
 from keima.cli import train_2048
 from keima.cluster.local import worker_devices
-from keima.cluster.local.worker_devices import spread_here, spread_workers
+from keima.cluster.local.worker_devices import spread_local_workers, spread_workers
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.files.run_files import read_stats
 from keima.trainers import run
@@ -273,7 +273,7 @@ def test_self_play_on_the_cpu_does_not_move_training_even_when_the_run_is_resume
     assert train_2048.main([*line, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     settings = load_settings(here / "run" / "config.yaml")
     assert (settings.self_play.device, settings.training.device) == ("cpu", "auto")
-    assert set(spread_here(settings).devices) == {""}
+    assert set(spread_local_workers(settings).devices) == {""}
     assert train_2048.settings_of(train_2048.parse(["--run-dir", "run", "--resume"])).self_play.device == "cpu"
 
 

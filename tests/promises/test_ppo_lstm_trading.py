@@ -28,7 +28,7 @@ import torch
 from keima.cli import ppo
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import decode_tree
+from keima.networks.files.weights_file import decode_tree
 from keima.ppo.settings import TraderSettings
 from tests.learning.ranks.test_ranks import free_port
 from tests.sources import ROOT

@@ -91,7 +91,7 @@ cat distributed/status.txt
 # Monitor in real-time
 watch -n 1 cat distributed/status.txt
 """
-MARKS = {"🟢": "Active", "🟡": "Syncing", "🔴": "Error", "⚪": "Offline"}
+STATES = {"🟢": "Active", "🟡": "Syncing", "🔴": "Error", "⚪": "Offline"}
 NETWORK = """\
 distributed:
   compression: true  # Enable compression
@@ -167,7 +167,7 @@ class MainNode:
         self.checkout = self.home / "AZ-Go"
         self.output = folder / "output"
         self.shown: dict[str, str] = {}
-        self.marks: set[tuple[str, str]] = set()  # as status.txt has shown them
+        self.states: set[tuple[str, str]] = set()  # as status.txt has shown them
         self.coach: subprocess.Popen[bytes] | None = None
         self.home.mkdir(mode=0o700)
         self._files = [folder / "hosts", folder / "passwd"]
@@ -215,11 +215,11 @@ class MainNode:
             )
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return the workers' marks by name."""
+        """Return the workers' states by name."""
         folder = self.checkout / "distributed"
         try:
             shown = (folder / "status.txt").read_text(encoding="utf-8")
-            self.marks |= {(symbol, word) for symbol, word in MARKS.items() if f"{symbol} {word} " in shown}
+            self.states |= {(symbol, word) for symbol, word in STATES.items() if f"{symbol} {word} " in shown}
             return {worker["name"]: worker for worker in json.loads((folder / "status.json").read_bytes())["workers"]}
         except FileNotFoundError:
             return {}
@@ -232,9 +232,11 @@ class MainNode:
             assert time.monotonic() < deadline, f"{what}: {self.status()}\n{self.output.read_text()[-3000:]}"
             time.sleep(0.05)
 
-    def wait_for_mark(self, mark: str, *names: str) -> None:
-        """Wait until these workers have this mark."""
-        self.wait(lambda found: all(found.get(name, {}).get("mark") == mark for name in names), f"{names} to be {mark}")
+    def wait_for_state(self, state: str, *names: str) -> None:
+        """Wait until these workers have this state."""
+        self.wait(
+            lambda found: all(found.get(name, {}).get("state") == state for name in names), f"{names} to be {state}"
+        )
 
     def received(self, worker: str) -> int:
         """Return how many batches of a worker are in the ledger."""
@@ -351,12 +353,12 @@ def follow(main: MainNode) -> None:
     main.type(copy, UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
 
     main.start()
-    main.wait_for_mark("Active", "worker1")
-    main.wait_for_mark("Error", "worker2")
+    main.wait_for_state("Active", "worker1")
+    main.wait_for_state("Error", "worker2")
     main.shown["worker2 without a key"] = main.status()["worker2"]["reason"]
     main.type("ssh-copy-id username@worker2.example.com", UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
     main.type("python distributed/ssh_connector.py --restart worker2")
-    main.wait_for_mark("Active", "worker1", "worker2")
+    main.wait_for_state("Active", "worker1", "worker2")
     main.wait(
         lambda found: min(worker["model_version"] for worker in found.values()) > 1,
         "models of the training to be there",
@@ -369,7 +371,7 @@ def follow(main: MainNode) -> None:
     (before,) = processes_of(worker1)
     main.type(RESTART)
     main.wait(lambda found: processes_of(worker1) not in ([], [before]), "another process")
-    main.wait_for_mark("Active", "worker1")
+    main.wait_for_state("Active", "worker1")
     main.type(MAIN_LOG, until="worker1")
     worker_log = host_tail(worker1)
     main.shown[WORKER_LOG] = worker_log
@@ -377,14 +379,14 @@ def follow(main: MainNode) -> None:
     main.type("ssh-copy-id username@new_worker.com", UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
     (main.checkout / "add.py").write_text(ADD)
     main.type("python add.py")
-    main.wait_for_mark("Active", "new_worker")
+    main.wait_for_state("Active", "new_worker")
     main.wait(lambda found: main.received("new_worker"), "games of the new worker")
     new.link.cut()
-    main.wait_for_mark("Offline", "new_worker")
+    main.wait_for_state("Offline", "new_worker")
     others = main.received("worker1")
     main.wait(lambda found: main.received("worker1") > others, "the others to play on")
     new.link.heal()
-    main.wait_for_mark("Active", "new_worker")
+    main.wait_for_state("Active", "new_worker")
 
     forget_worker2(main)
     main.wait(lambda found: set(found) == {"worker1", "new_worker"} and not processes_of(worker2), "worker2 to be gone")
@@ -400,7 +402,7 @@ def prepare(main: MainNode) -> None:
     """Prepare the workers' environments. They also get the code compiled here: they are all this machine."""
     python = str(Path(sys.executable))
     subprocess.run(
-        [python, "start_worker.py", "--rehearse", "tic_tac_toe"],
+        [python, "start_worker.py", "--test-games", "tic_tac_toe"],
         cwd=main.checkout,
         env={**os.environ, **main.environment},
         check=True,
@@ -478,8 +480,8 @@ def test_a_worker_that_cannot_connect_is_an_error_with_the_command_that_fixes_it
     assert "Number of key(s) added: 1" in guide.shown["ssh-copy-id username@worker2.example.com"]
 
 
-def test_the_status_shows_all_four_marks_with_their_words(guide: MainNode) -> None:
-    assert guide.marks == set(MARKS.items())
+def test_the_status_shows_all_four_states_with_their_words(guide: MainNode) -> None:
+    assert guide.states == set(STATES.items())
 
 
 def test_cat_and_watch_show_the_status(guide: MainNode) -> None:

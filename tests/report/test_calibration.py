@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keima.base.intervals import mean_margin, mean_margin_of_groups
+from keima.base.reports.intervals import mean_margin, mean_margin_of_groups
 from keima.data.ledger import open_ledger
 from keima.data.receive import Received, games_path, receive_batch
 from keima.data.records import RANDOM_MOVE, GameBatch, encode_batch
@@ -94,8 +94,8 @@ def test_a_run_s_games_are_found_and_damaged_ones_reported(tmp_path: Path) -> No
     assert len(bins) > 1 and not told
     drawn = make_calibration_charts("run", bins)
     (chart,) = drawn.charts
-    assert drawn.figures[chart.curves[0].figure] == [None, *(pytest.approx(each.won, rel=1e-5) for each in bins), None]
-    assert drawn.figures[chart.over][1:-1] == [pytest.approx(each.expected, rel=1e-5) for each in bins]
+    assert drawn.metrics[chart.curves[0].metric] == [None, *(pytest.approx(each.won, rel=1e-5) for each in bins), None]
+    assert drawn.metrics[chart.over][1:-1] == [pytest.approx(each.expected, rel=1e-5) for each in bins]
     path.write_bytes(b"")
     assert measure_calibration(tmp_path, log_event=told.append) == [] and path.stem in told[0]
     assert make_calibration_charts("run", []).charts == []

@@ -210,11 +210,11 @@ def test_nothing_in_a_run_can_break_out_of_the_page() -> None:
     assert drawn(text)["runs"][0]["name"] == "</script><b>" and "<b>" not in text
 
 
-def test_figures_of_two_player_games_are_on_their_page() -> None:
+def test_metrics_of_two_player_games_are_on_their_page() -> None:
     rows = [iteration_for_two(number, measured=evaluation(number)) for number in (1, 2, 3)]
     text = make_run_page("run", [], rows, [])
     assert {"Elo", "Moves that throw away game value"} <= titles(text)
-    assert "self_play/score_mean" not in drawn(text)["runs"][0]["figures"]
+    assert "self_play/score_mean" not in drawn(text)["runs"][0]["metrics"]
 
 
 def test_a_page_without_games_has_no_viewer() -> None:

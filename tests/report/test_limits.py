@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from keima.base.reports import ProgressReport
-from keima.base.worker_status import ClusterStatus, WorkerState
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterNetwork, WorkerState
 from keima.report.cost import compute_cost, core_hours_by_worker, cumulative_core_hours
 from keima.report.limits import Limit, compute_time_shares, find_limits
 from tests.example_reports import progress, worker
@@ -23,8 +23,8 @@ def rows(*, learning: float, evaluating: float = 0.0, count: int = 10) -> Rows:
 
 def clustered(*, disk_free: int = 10**12, **changes: object) -> ProgressReport:
     workers = (replace(worker(0), name="a", state=WorkerState.ACTIVE, disk_free=disk_free),)
-    cluster = ClusterStatus(workers=workers, model_version=12, sync_seconds=3.0, network_mb_per_minute=1.0)
-    return replace(progress(5, workers=workers), cluster=replace(cluster, **changes))  # type: ignore[arg-type]
+    network = ClusterNetwork(model_version=12, sync_seconds=3.0, network_mb_per_minute=1.0)
+    return replace(progress(5, workers=workers), network=replace(network, **changes))  # type: ignore[arg-type]
 
 
 def of(who: str, found: list[Limit]) -> Limit:

@@ -4,17 +4,17 @@ import html
 from dataclasses import replace
 from pathlib import Path
 
-from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
+from keima.base.reports.run_reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
 from keima.report.charts.page import make_run_page
 from keima.report.files.run_files import EventFile, report_scalars
-from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, read_figure
+from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, read_metric
 from keima.report.tables import TRENDS
 from tests import one_player
 from tests.example_reports import evaluation, iteration
 
 
 def full_report() -> IterationReport:
-    """Return a report with every figure, of both a two-player and a one-player game."""
+    """Return a report with every metric, of both a two-player and a one-player game."""
     report, scored = iteration(3, measured=evaluation(3)), one_player.iteration(3, measured=True)
     assert report.learner and report.evaluation and scored.evaluation
     spikes = SpikeReport(
@@ -29,6 +29,9 @@ def full_report() -> IterationReport:
             report.evaluation,
             score=scored.evaluation.score,
             accepted=True,
+            elo_gain=120.0,
+            elo_gain_margin=30.0,
+            gain_over=2,
             random_return=0.4,
             random_return_margin=0.1,
             earlier_return=0.1,
@@ -38,15 +41,15 @@ def full_report() -> IterationReport:
     )
 
 
-def test_a_metric_is_the_figure_that_files_have_under_its_name() -> None:
+def test_a_metric_is_the_metric_that_files_have_under_its_name() -> None:
     report = full_report()
     files = report_scalars(report)
     computed = {"run/iteration", "learner/generalization_excess"}
     for metric in METRICS:
         for name in (metric.name, metric.margin):
             if name and name not in computed:
-                assert read_figure(report, name) == files[name], name
-    assert read_figure(report, "evaluation/reached_2048") == files["evaluation/reached_2048"]
+                assert read_metric(report, name) == files[name], name
+    assert read_metric(report, "evaluation/reached_2048") == files["evaluation/reached_2048"]
     assert all(metric.format_value(report) for metric in METRICS)
 
 

@@ -15,7 +15,7 @@ from keima.config.load import save_resolved
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import make_model_row, model_path
 from keima.games import load_game
-from keima.networks.files.model_file import Model, canary_positions, describe_model, encode_model
+from keima.networks.files.model import Model, canary_positions, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.play.network_loader import load_network_from_model, load_network_from_run

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keima.base.reports import IterationReport, Observer, ProgressReport
+from keima.base.reports.run_reports import IterationReport, Observer, ProgressReport
+from keima.base.reports.worker_status import ClusterNetwork
 from keima.base.run_folder import STATS_NAME
-from keima.base.worker_status import ClusterStatus
 from keima.report import make_observers, shield_observer
 from keima.report.files.run_files import (
     METRICS_NAME,
@@ -282,13 +282,13 @@ def test_there_is_a_sign_of_life_after_a_while_without_lines() -> None:
     assert "waiting for games  62 of 100 games" in beats[0] and "1 playing, 1 error" in beats[0]
 
 
-def test_a_cluster_s_figures_come_regularly_however_often_there_are_other_lines() -> None:
+def test_a_cluster_s_metrics_come_regularly_however_often_there_are_other_lines() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
-    cluster = ClusterStatus(workers=(), model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+    network = ClusterNetwork(model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
     for second in range(100):
         clock.now += 1.0
-        lines.progress(replace(progress(3), cluster=cluster))
+        lines.progress(replace(progress(3), network=network))
         if second % 10 == 0:
             lines.iteration(iteration(3))
     assert stream.getvalue().count("Games/second: ") == 3

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport
+from keima.base.reports.run_reports import GeneralizationReport, IterationReport, SpikeReport
 from keima.base.run_folder import STATS_NAME
 from keima.games import load_game
 from keima.networks.architectures.auxiliary_heads import make_predictor
@@ -261,7 +261,7 @@ def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Brows
         "part.textContent)"
     )
     assert headings == ["The last whole episode", "Learning", "Speed and time", "Rounds"]
-    assert browser.found(TITLES)[:3] == ["Worth", "Price", "Reward per episode"]
+    assert browser.found(TITLES)[:3] == ["Account value", "Price", "Reward per episode"]
     kinds = {trade.kind for trade in episode.trades}
     assert {name for name, _ in legend(browser, "Price")[2:]} == kinds
     browser.found(FOCUS, "Price")
@@ -341,7 +341,7 @@ def losses(count: int, *, seconds_each: float = 60.0) -> list[IterationReport]:
 
 
 @pytest.mark.medium
-def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path: Path) -> None:
+def test_every_curve_has_the_metrics_of_metrics_jsonl(browser: Browser, tmp_path: Path) -> None:
     rows = losses(9)
     written = metrics_of(tmp_path, rows)
     show(browser, tmp_path, [], text=make_run_page("run", [], rows, []))
@@ -356,10 +356,10 @@ def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path
         until(lambda minutes=minutes: number(legend(browser, "Loss")[0][1]) == pytest.approx(minutes))  # type: ignore[misc]
         for chart in drawn:
             names = [curve.name or chart.title for curve in chart.curves]
-            figures = dict(zip(names, (curve.figure for curve in chart.curves), strict=True))
+            metrics = dict(zip(names, (curve.metric for curve in chart.curves), strict=True))
             for name, text in legend(browser, chart.title)[1:]:
-                if text and figures[name] in row and legend(browser, chart.title)[0][1] == f"{minutes:g}":
-                    known = pytest.approx(row[figures[name]], rel=0.006, abs=6e-4)
+                if text and metrics[name] in row and legend(browser, chart.title)[0][1] == f"{minutes:g}":
+                    known = pytest.approx(row[metrics[name]], rel=0.006, abs=6e-4)
                     assert number(text) == known, (chart.title, name, minutes)
         tops.append((row["learner/loss"], browser.found(POINT, "Loss", 0)[0]))
     under_cursor = "return getComputedStyle(document.querySelector('.u-cursor-pt')).backgroundColor"
@@ -412,11 +412,11 @@ def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path:
     assert names == ["minutes", *(f"{run} {curve}" for run in rows for curve in ("all", "policy", "value"))]
     assert "<b>12</b>" in browser.found("return document.body.innerText")
     select = "const axis = document.getElementById('axis'); axis.value = arguments[0]; axis.onchange()"
-    for figure, unit in (("run/total_games", "games"), ("iteration", "iterations"), ("run/seconds", "minutes")):
-        browser.found(select, figure)
+    for metric, unit in (("run/total_games", "games"), ("iteration", "iterations"), ("run/seconds", "minutes")):
+        browser.found(select, metric)
         assert legend(browser, "Loss")[0][0] == unit
         places = [report_scalars(row) | {"iteration": row.iteration} for row in rows["second"]]
-        last = places[-1][figure] / (60 if unit == "minutes" else 1)
+        last = places[-1][metric] / (60 if unit == "minutes" else 1)
         assert places_shown(browser, "Loss")[1] == pytest.approx(max(last, 6 if unit == "minutes" else 0), rel=0.006)
     browser.click("#runs label:nth-of-type(1) input")
     assert [name for name, _ in legend(browser, "Loss")] == ["minutes", "all", "policy", "value"]

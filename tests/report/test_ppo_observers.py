@@ -15,7 +15,7 @@ from tests.ppo.ppo_run import WORLDS, leave_a_run
 
 
 def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) -> RoundReport:
-    figures = {"profit": 2 * 234.56, "closed": 40.0, "won": 26.0, "open": 6.0, "fees": 1.0}
+    metrics = {"profit": 2 * 234.56, "closed": 40.0, "won": 26.0, "open": 6.0, "fees": 1.0}
     return RoundReport(
         round=number,
         steps=512,
@@ -28,7 +28,7 @@ def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) 
         acting_share=0.5,
         explained_variance=0.25,
         learning={},
-        episodes=EpisodesReport(count=2, rewards=2 * 45.23, steps=2 * 234, figures=figures),
+        episodes=EpisodesReport(count=2, rewards=2 * 45.23, steps=2 * 234, metrics=metrics),
     )
 
 
@@ -44,7 +44,7 @@ def test_the_line_is_the_guide_s_to_the_letter() -> None:
 
 def test_a_loss_is_shown_as_a_loss_and_no_trade_is_no_win() -> None:
     report = round_report(1)
-    lost = replace(report.episodes, figures={**report.episodes.figures, "profit": -2469.0, "closed": 0.0, "won": 0.0})
+    lost = replace(report.episodes, metrics={**report.episodes.metrics, "profit": -2469.0, "closed": 0.0, "won": 0.0})
     assert "Return: -$1,234.50, Win Rate: 0.0% (0 closed, 3 open)" in episode_line(report, lost, "GPUs")
 
 
@@ -56,7 +56,9 @@ def test_a_run_leaves_its_rounds_and_its_last_whole_episode(tmp_path: Path) -> N
     assert {metric.name for metric in PPO_METRICS} <= rounds[-1].keys()
     kept, seen = read_episode(tmp_path), markets.last_episode()
     assert kept is not None and seen is not None
-    assert kept.closes == tuple(seen.closes) and kept.worths == tuple(seen.account_values)
+    assert kept.closes == tuple(seen.closes) and kept.account_values == tuple(seen.account_values)
+    written = json.loads((tmp_path / EPISODE_NAME).read_bytes())
+    assert written["worths"] == list(kept.account_values), "the key that all versions read"
     assert kept.capital == 10_000 and kept.episodes_over == 3 * WORLDS
     made = [(i + 1, TRADES[kind], seen.prices[i]) for i, kind in enumerate(seen.trades) if kind != NOTHING]
     assert made and [(trade.bar, trade.kind, trade.price) for trade in kept.trades] == made

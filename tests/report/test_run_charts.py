@@ -1,4 +1,4 @@
-"""The charts of a run and their figures."""
+"""The charts of a run and their metrics."""
 
 import re
 
@@ -12,7 +12,7 @@ def test_the_largest_tiles_that_some_game_has_reached_are_drawn_in_order() -> No
     found = make_run_charts("run", [{"iteration": 1.0, **shares, "self_play/reached_4096": 0.0}, {"iteration": 2.0}])
     (tiles,) = [chart for chart in found.charts if chart.title == "Games that reach a tile"]
     assert [curve.name for curve in tiles.curves] == ["128", "256", "512", "1024", "2048"]
-    assert tiles.unit == "share" and found.figures["self_play/reached_2048"] == [0.5, None]
+    assert tiles.unit == "share" and found.metrics["self_play/reached_2048"] == [0.5, None]
 
 
 def test_games_without_tiles_have_no_chart_of_them() -> None:
@@ -22,8 +22,8 @@ def test_games_without_tiles_have_no_chart_of_them() -> None:
 
 def test_a_chart_of_several_runs_has_the_curves_of_all() -> None:
     def reaching(*tiles: str) -> RunCharts:
-        curves = [Curve(name=tile, figure=tile) for tile in tiles]
-        return RunCharts(name="run", charts=[DrawnChart(section="", title="Tiles", curves=curves)], figures={})
+        curves = [Curve(name=tile, metric=tile) for tile in tiles]
+        return RunCharts(name="run", charts=[DrawnChart(section="", title="Tiles", curves=curves)], metrics={})
 
     (chart,) = merge_charts([reaching("1", "2"), reaching("2", "3")])
     assert [curve.name for curve in chart.curves] == ["1", "2", "3"]

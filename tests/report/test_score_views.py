@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.reports import WaitReport
+from keima.base.reports.run_reports import WaitReport
 from keima.base.run_folder import STATS_NAME
 from keima.cli.results import main as view_results
 from keima.report.files.run_files import MetricsFile, StatsFile, read_stats, report_scalars

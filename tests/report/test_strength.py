@@ -2,8 +2,8 @@
 
 import pytest
 
-from keima.base.formats import game_title
-from keima.base.reports import EvaluationReport
+from keima.base.reports.formats import game_title
+from keima.base.reports.run_reports import EvaluationReport
 from keima.report.strength import strength_fields, strength_pairs, strength_sentences
 
 MEASURED = EvaluationReport(
@@ -14,15 +14,24 @@ MEASURED = EvaluationReport(
     policy_error=0.1,
     elo=812.0,
     elo_margin=40.0,
+    elo_gain=120.4,
+    elo_gain_margin=30.0,
+    gain_over=2,
     random_not_lost=0.99,
 )
 
 
-def test_figures_are_fields_pairs_and_sentences() -> None:
-    assert strength_fields(MEASURED) == ["elo 812 ± 40", "search error 2.0 ± 1.0 %", "policy error 10.0 %"]
+def test_metrics_are_fields_pairs_and_sentences() -> None:
+    assert strength_fields(MEASURED) == [
+        "elo 812 ± 40",
+        "+120 ± 30 on model 2",
+        "search error 2.0 ± 1.0 %",
+        "policy error 10.0 %",
+    ]
     assert strength_pairs(MEASURED) == ["elo=812 ± 40", "not_lost_to_random=0.990"]
     assert strength_sentences(MEASURED) == [
         "Elo 812 ± 40, where a random player is 0",
+        "Elo +120 ± 30 compared with model 2",
         "99.0 % of its games with a random player were not lost",
         "It throws away game value in 2.0 ± 1.0 % of solved positions, 10.0 % without search",
     ]

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.report.files.run_files import EventFile, report_scalars
 from keima.report.metrics import METRICS
 from tests.example_reports import evaluation, iteration
@@ -32,7 +32,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {event.step: event.value for event in found.Scalars("learner/loss")} if found.scalars.Keys() else {}
 
 
-def test_every_figure_of_every_iteration_is_read(tmp_path: Path) -> None:
+def test_every_metric_of_every_iteration_is_read(tmp_path: Path) -> None:
     reports = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
     write(tmp_path, reports)
     found = EventAccumulator(str(tmp_path)).Reload()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from keima.base.files import write_atomically
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.cli import train
 from keima.config.load import ConfigError, load_settings, save_resolved
 from keima.report.files.run_files import METRICS_NAME, MetricsFile, read_metrics
@@ -135,13 +135,13 @@ def test_a_disk_that_takes_no_log_stops_nothing(tmp_path: Path) -> None:
 
 
 def known(folder: Path) -> dict[int, Mapping[str, float]]:
-    """Return the figures in metrics.jsonl that trackers are told, by iteration."""
+    """Return the metrics in metrics.jsonl that trackers are told, by iteration."""
     rows = read_metrics(folder / METRICS_NAME)
     return {int(row["iteration"]): {name: row[name] for name in row if "/" in name} for row in rows}
 
 
 def told_to_mlflow(folder: Path) -> tuple[dict[int, dict[str, float]], Any]:
-    """Return the figures of the only run by iteration, and the run, by MLflow's client."""
+    """Return the metrics of the only run by iteration, and the run, by MLflow's client."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient()
@@ -166,7 +166,7 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.trial
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_has_every_figure_also_after_a_kill_and_in_the_next_session(mlflow: Path) -> None:
+def test_mlflow_has_every_metric_also_after_a_kill_and_in_the_next_session(mlflow: Path) -> None:
     run = Run(mlflow, "mlflow")
     run.play(1, 2)
     until(lambda: run.sent() == 2, PATIENCE)
@@ -202,7 +202,7 @@ def told_to_wandb(folder: Path) -> list[dict[str, Any]]:
 @with_wandb
 @pytest.mark.trial
 @pytest.mark.timeout(600)
-def test_wandb_has_every_figure_also_in_the_next_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_has_every_metric_also_in_the_next_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     first, second = Run(tmp_path, "wandb"), Run(tmp_path, "wandb")
     first.play(1, 3)
@@ -215,8 +215,8 @@ def test_wandb_has_every_figure_also_in_the_next_session(tmp_path: Path, monkeyp
     found = [record["history"]["item"] for record in records if record["type"] == "history"]
     assert [item["_step"] for item in found] == [1, 2, 3, 4, 5]
     for item in found:
-        figures = {name: value for name, value in item.items() if "/" in name}
-        assert figures == pytest.approx({**known(tmp_path), **before}[item["_step"]])
+        metrics = {name: value for name, value in item.items() if "/" in name}
+        assert metrics == pytest.approx({**known(tmp_path), **before}[item["_step"]])
     runs = [record["run"] for record in records if record["type"] == "run"]
     assert len({run["run_id"] for run in runs}) == 1 and runs[0]["project"] == "keima"
     assert {run["host"] for run in runs} == {"keima"} and "environment" not in {record["type"] for record in records}

@@ -5,8 +5,8 @@ from itertools import groupby
 
 import pytest
 
-from keima.base.reports import IterationReport
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.run_reports import IterationReport
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 from keima.report.charts.page import make_report_charts, make_run_page
 from keima.report.charts.png import COLOURS, draw_picture
 from keima.report.charts.run_charts import RowsChart, RowsPart

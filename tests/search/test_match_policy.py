@@ -6,7 +6,7 @@ import torch
 
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match_worker import make_match_search
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.networks.value_heads import WinHead
 from keima.search.move_search import with_policy_temperature
 from tests.search.naive_search import StubEvaluator

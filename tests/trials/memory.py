@@ -45,7 +45,7 @@ class Recorded:
         """Remember the account."""
         self._granted, self._delivered = granted, delivered
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """Grant what it lacks."""
         return {worker: ahead - games for worker, games in outstanding.items()}
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from keima.games import load_game
-from keima.networks.files.model_file import Model, describe_model, save_safetensors
+from keima.networks.files.model import Model, describe_model, save_safetensors
 from keima.networks.network import build_network
 from keima.play.session import parse_move
 from tests.own_game import EXAMPLES

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import ProgressReport
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterNetwork, WorkerState
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.report import make_observers
@@ -106,8 +106,8 @@ def report(number: int) -> ProgressReport:
         )
         for i, state in enumerate(WorkerState)
     )
-    cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=500.0, network_mb_per_minute=1.0)
-    return replace(progress(number, workers=workers), cluster=cluster)
+    network = ClusterNetwork(model_version=1, sync_seconds=500.0, network_mb_per_minute=1.0)
+    return replace(progress(number, workers=workers), network=network)
 
 
 @pytest.fixture(scope="module")

@@ -179,7 +179,7 @@ def see_the_calibration(browser: Browser, folder: Path) -> None:
     browser.click("#calibration > summary")
     until(lambda: any(label.startswith("Wins by") for label in labels(browser)))
     shown = next(label for label in labels(browser) if label.startswith("Wins by"))
-    won, expected = (float(figure) / 100 for figure in re.findall(r"([\d.]+) %", shown))
+    won, expected = (float(metric) / 100 for metric in re.findall(r"([\d.]+) %", shown))
     assert (won, expected) == pytest.approx((bins[-1].won, bins[-1].expected), abs=0.001), shown
 
 
@@ -210,7 +210,7 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
             visit(browser, served)
             until(lambda: "local-1" in text(browser))
             until(
-                lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).read_curves()["figures"]) > 9,
+                lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).read_curves()["metrics"]) > 9,
                 PATIENCE,
             )
             before = until(lambda: RunReader(folder).read_curves()["iterations"] >= 3 and labels(browser), PATIENCE)
@@ -219,8 +219,8 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
             process.wait(PATIENCE)
             until(lambda: "not running" in text(browser))
             last = RunReader(folder)
-            until(lambda: dict(last.read_state()["figures"])["Games"] in text(browser))
-            losses = last.read_curves()["figures"]["learner/loss"]
+            until(lambda: dict(last.read_state()["metrics"])["Games"] in text(browser))
+            losses = last.read_curves()["metrics"]["learner/loss"]
             until(lambda: shown_loss(browser) == pytest.approx(losses[-1], rel=0.01))
             until(lambda: "Every game is accounted for" in text(browser))
             see_the_calibration(browser, folder)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
+from keima.base.reports.worker_status import ClusterNetwork, WorkerState, WorkerStatus
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
@@ -36,15 +36,15 @@ def leave(folder: Path, *reports: IterationReport) -> RunReader:
     return RunReader(folder)
 
 
-def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
+def test_the_curves_are_the_metrics_of_the_reports(tmp_path: Path) -> None:
     reports = [iteration(number, measured=evaluation(number) if number != 2 else None) for number in (1, 2, 3)]
     found = leave(tmp_path, *reports).read_curves()
     assert found["iterations"] == 3
-    assert found["figures"]["iteration"] == [1, 2, 3]
+    assert found["metrics"]["iteration"] == [1, 2, 3]
     for name in ("run/seconds", "run/total_games", "learner/loss", "evaluation/elo", "evaluation/elo_margin"):
         values = [report_scalars(report).get(name) for report in reports]
-        assert found["figures"][name] == [value and pytest.approx(value, rel=1e-5) for value in values], name
-    assert found["figures"]["evaluation/elo"][1] is None
+        assert found["metrics"][name] == [value and pytest.approx(value, rel=1e-5) for value in values], name
+    assert found["metrics"]["evaluation/elo"][1] is None
     titles = [column["title"] for column in found["table"]["titles"]]
     elo = next(metric for metric in METRICS if metric.name == "evaluation/elo")
     assert [row[titles.index("Elo")] for row in found["table"]["rows"]] == [
@@ -54,22 +54,22 @@ def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
     ]
 
 
-def test_every_curve_of_the_page_has_a_figure_that_reports_have(tmp_path: Path) -> None:
+def test_every_curve_of_the_page_has_a_metric_that_reports_have(tmp_path: Path) -> None:
     whole = iteration(1, measured=evaluation(1))
     known = {metric.name for metric in METRICS} | report_scalars(whole).keys()
     known |= add_time_and_cost([report_scalars(iteration(1)), report_scalars(iteration(2))])[1].keys()
     for chart in list_charts([report_scalars(whole)]):
         for curve in chart.curves:
-            assert curve.figure in known, chart.title
+            assert curve.metric in known, chart.title
 
 
 def test_a_resumed_run_s_repeated_iterations_replace_the_earlier_ones(tmp_path: Path) -> None:
     reader = leave(tmp_path, *(iteration(number, loss=1.0) for number in (1, 2, 3)))
     before = reader.read_stamps()
-    assert reader.read_curves()["figures"]["learner/loss"] == [1.0, 1.0, 1.0]
+    assert reader.read_curves()["metrics"]["learner/loss"] == [1.0, 1.0, 1.0]
     leave(tmp_path, iteration(2, loss=0.5))
     assert reader.read_stamps()[0] != before[0]
-    assert reader.read_curves()["figures"]["learner/loss"] == [1.0, 0.5]
+    assert reader.read_curves()["metrics"]["learner/loss"] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_a_damaged_line_does_not_hide_the_others(tmp_path: Path, line: str) -> N
     reader = leave(tmp_path, iteration(1))
     with (tmp_path / METRICS_NAME).open("a") as file:
         file.write(f"{line}\n" + json.dumps({"iteration": 3, "learner/loss": math.inf, "run/seconds": 1e-300}) + "\n")
-    figures = reader.read_curves()["figures"]
-    assert (figures["iteration"][0], figures["iteration"][-1]) == (1, 3)
-    assert figures["learner/loss"][-1] is None
-    json.dumps(figures, allow_nan=False)
+    metrics = reader.read_curves()["metrics"]
+    assert (metrics["iteration"][0], metrics["iteration"][-1]) == (1, 3)
+    assert metrics["learner/loss"][-1] is None
+    json.dumps(metrics, allow_nan=False)
 
 
 def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
     with RunLock(tmp_path):
         state = reader.read_state()
     assert (state["running"], state["phase"]) == (True, "waiting for games")
-    assert ["Iteration", "2 of 200"] in state["figures"]
+    assert ["Iteration", "2 of 200"] in state["metrics"]
     first, second = state["workers"]
     assert (first["name"], first["state"], first["reason"]) == ("local-0", "playing", "")
     assert (second["state"], second["reason"]) == ("error", "it died")
-    assert ["Games/s", "6.10"] in first["figures"]
+    assert ["Games/s", "6.10"] in first["metrics"]
 
 
 def cluster_state(folder: Path, *workers: WorkerStatus) -> dict[str, Any]:
     """Return the state of a running run with these workers on other machines."""
-    cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
-    ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, cluster=cluster))
+    network = ClusterNetwork(model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
+    ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, network=network))
     with RunLock(folder):
         return RunReader(folder).read_state()
 
@@ -133,7 +133,7 @@ def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_
         ["Received", "3.20 GB"],
         ["Disk free", "0.00 MB"],
     ):
-        assert pair in card["figures"], pair
+        assert pair in card["metrics"], pair
     assert ["Network usage", "1.5 MB/min"] in state["cluster"]
 
 
@@ -161,8 +161,8 @@ def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
     )
     ProgressFile(tmp_path / PROGRESS_NAME).progress(report)
     with RunLock(tmp_path):
-        assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).read_state()["figures"]
-    assert ["Model", "13"] in RunReader(tmp_path).read_state()["figures"]
+        assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).read_state()["metrics"]
+    assert ["Model", "13"] in RunReader(tmp_path).read_state()["metrics"]
 
 
 def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_pat
         ["Core hours of workers", "5.00 (2 now)"],
         ["Core hours for 100 Elo", "2.00"],
     ]
-    assert reader.read_curves()["figures"]["run/core_hours"] == [2.0, 4.0]
+    assert reader.read_curves()["metrics"]["run/core_hours"] == [2.0, 4.0]
     assert state["shares"].startswith("The main node waited for games 99.4 %, learned 0.6 %")
     assert [limit["who"] for limit in state["limits"]] == ["workers"]
 
@@ -211,7 +211,7 @@ def test_an_event_that_the_ledger_and_the_coach_both_tell_is_shown_once(tmp_path
     ]
 
 
-def test_a_run_of_ppo_has_its_own_charts_and_figures(tmp_path: Path) -> None:
+def test_a_run_of_ppo_has_its_own_charts_and_metrics(tmp_path: Path) -> None:
     file = PPOStats(tmp_path / STATS_NAME)
     for number in (1, 2):
         file.round(ppo_round(number))
@@ -219,10 +219,10 @@ def test_a_run_of_ppo_has_its_own_charts_and_figures(tmp_path: Path) -> None:
     curves = reader.read_curves()
     titles = {chart["title"]: chart for chart in curves["charts"]}
     assert {"Reward per episode", "Entropy of the policy", "Steps per second"} <= titles.keys()
-    assert curves["figures"]["run/total_steps"] == [4000.0, 8000.0] and curves["figures"]["iteration"] == [1.0, 2.0]
+    assert curves["metrics"]["run/total_steps"] == [4000.0, 8000.0] and curves["metrics"]["iteration"] == [1.0, 2.0]
     assert curves["iterations"] == 2 and curves["table"]["rows"][0][0] == "2"
     state = reader.read_state()
-    assert ["Round", "2"] in state["figures"] and ["Steps", "8,000"] in state["figures"]
+    assert ["Round", "2"] in state["metrics"] and ["Steps", "8,000"] in state["metrics"]
     assert not state["running"] and state["problems"] == [] and state["phase"].startswith("last round: ")
     before = reader.read_stamps()
     file.round(ppo_round(3))

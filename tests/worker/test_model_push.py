@@ -3,32 +3,16 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from keima.networks.files import model_delta
-from keima.networks.files.model_content import FORMAT
-from keima.networks.files.model_file import (
-    Content,
-    CorruptModel,
-    Model,
-    TensorEntry,
-    decode_content,
-    decode_model,
-    describe_model,
-    encode_content,
-    encode_delta,
-    encode_model,
-    expand_delta,
-    sha256_of,
-    stored_sha256,
-)
-from keima.networks.files.model_heading import MODEL_MAGIC, MODEL_PREFIX
+from keima.networks.files import delta as delta_files
+from keima.networks.files.container import Content, decode_content
+from keima.networks.files.delta import encode_delta
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.model_push import ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole_model
@@ -82,42 +66,6 @@ def holds(model: Model, file: PublishedModel) -> bool:
     return model.description == wanted.description and all(same)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_delta_and_its_base_make_exactly_the_model_in_fewer_bytes(dtype: Literal["bfloat16", "float16"]) -> None:
-    base, model = (network_file(version, dtype=dtype) for version in (7, 8))
-    delta = encode_delta(decode_content(model.data), decode_content(base.data))
-    assert delta is not None and len(delta) < 0.75 * len(model.data)
-    assert encode_content(expand_delta(delta, decode_content(base.data))) == model.data
-
-
-def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
-    """Return contents whose weights are arbitrary words, with some of the other types."""
-    rng = np.random.default_rng(seed)
-    numbers, none = rng.permutation(2**16).astype(np.uint16), np.empty(0, np.uint16)
-    halves = (numbers, none) if dtype == "bfloat16" else (none, numbers)
-    words = (*halves, rng.integers(0, 2**32, 9, dtype=np.uint32), rng.integers(0, 2**63, 1).astype(np.uint64))
-    kinds: tuple[Any, ...] = ("bfloat16", "float16", "float32", "int64")
-    entries = [
-        TensorEntry(name=kind, shape=(row.size,), dtype=kind)
-        for kind, row in zip(kinds, words, strict=True)
-        if row.size
-    ]
-    header = decode_content(SEVEN.data).header.model_copy(update={"tensors": tuple(entries)})
-    raw = header.model_dump_json().encode()
-    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
-    return Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_any_model_can_become_any_other(dtype: Literal["bfloat16", "float16"]) -> None:
-    base, model = arbitrary(1, dtype), arbitrary(2, dtype)
-    delta = encode_delta(model, base)
-    assert delta is not None
-    expanded = expand_delta(delta, base)
-    assert expanded.sha256 == model.sha256 and expanded.head == model.head
-    assert all(np.array_equal(got, wanted) for got, wanted in zip(expanded.words, model.words, strict=True))
-
-
 def test_a_worker_with_an_older_model_is_sent_a_delta() -> None:
     name, data = pushed(EIGHT, SEVEN)
     assert name == "model-000008.from-000007.delta" and len(data) < len(EIGHT.data)
@@ -148,7 +96,7 @@ def test_a_delta_is_made_once_for_all_workers_while_the_others_wait(monkeypatch:
         made.append(model.header.model.model_version)
         return encode_delta(model, base)
 
-    monkeypatch.setattr(model_delta, "encode_delta", count)
+    monkeypatch.setattr(delta_files, "encode_delta", count)
     push = ModelPush(guard=Guard())
     files = [push.file_for(NINE, base) for _ in range(50) for base in (SEVEN, EIGHT, None)]
     assert len(made) == 2 and len({file.name for file in files}) == 3
@@ -245,27 +193,6 @@ def test_a_delta_that_does_not_make_the_model_is_refused_and_the_whole_file_is_r
     assert not asks_for_whole_model(str(error.value), 80) and not asks_for_whole_model(str(error.value), 7)
     put(folder, pushed(EIGHT, None))
     assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
-
-
-DELTA = pushed(EIGHT, SEVEN)[1]
-BASE = decode_content(SEVEN.data)
-
-
-@given(at=st.integers(0, len(DELTA) - 1), bit=st.integers(0, 7))
-def test_one_wrong_bit_in_a_delta_is_detected_or_changes_nothing(at: int, bit: int) -> None:
-    data = bytearray(DELTA)
-    data[at] ^= 1 << bit
-    try:
-        content = expand_delta(bytes(data), BASE)
-    except CorruptModel:
-        return
-    assert encode_content(content) == EIGHT.data
-
-
-@given(length=st.integers(0, len(DELTA) - 1))
-def test_a_truncated_delta_is_detected(length: int) -> None:
-    with pytest.raises(CorruptModel):
-        expand_delta(DELTA[:length], BASE)
 
 
 def test_newer_models_in_the_inbox_are_kept(folder: WorkerFolder) -> None:

@@ -33,7 +33,7 @@ class Desk:
             clock=lambda: self.now,
             log_event=self.told.append,
         )
-        self.granting.restore()
+        self.granting.restore_accounts()
         self.backend.publish(1, model_bytes(1))
 
     def worker(self, name: str = "a") -> Worker:

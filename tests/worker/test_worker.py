@@ -13,8 +13,10 @@ from keima.config.own_modules import source_of
 from keima.data.records import GameBatch, GameRecord, decode_batch
 from keima.data.verify import verify_batch
 from keima.games import load_game
-from keima.networks.files import model_codec
-from keima.networks.files.model_file import Canary, decode_model, stored_sha256
+from keima.networks.files import model as model_files
+from keima.networks.files.container import Canary
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import decode_model
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder, batch_name
 from tests.own_game import own_game
@@ -430,17 +432,17 @@ def test_delivered_games_make_room_only_in_the_outbox(tmp_path: Path) -> None:
 
 
 def test_a_model_whose_canary_differs_here_is_not_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = model_codec._make_canary
+    honest = model_files.make_canary
     forged = Canary(
         values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits
     )
-    monkeypatch.setattr(model_codec, "_make_canary", lambda model, game: forged)
+    monkeypatch.setattr(model_files, "make_canary", lambda model, game: forged)
     main = Main(tmp_path, granted=10)
     worker = main.worker()
     main.play(worker, seconds=2.0)
     assert "allowed difference" in main.heartbeat().error
     assert main.batches() == []
-    monkeypatch.setattr(model_codec, "_make_canary", honest)
+    monkeypatch.setattr(model_files, "make_canary", honest)
     main.publish(2)
     main.play(worker)
     assert [batch.num_games for batch in main.batches()] == [10]

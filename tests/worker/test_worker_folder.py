@@ -74,6 +74,16 @@ def test_an_unreadable_message_is_refused_and_a_missing_one_is_none(tmp_path: Pa
         folder.read_heartbeat()
 
 
+def test_the_job_of_a_heartbeat_is_written_and_read_by_the_key_of_all_versions(tmp_path: Path) -> None:
+    folder = WorkerFolder(tmp_path)
+    folder.write_heartbeat(Heartbeat.model_validate(GOOD | {"job": "a-1"}))
+    written = json.loads((tmp_path / "worker.json").read_bytes())
+    assert written["order"] == "a-1" and "job" not in written
+    (tmp_path / "worker.json").write_text(json.dumps(GOOD | {"order": "a-2"}), encoding="utf-8")
+    read = folder.read_heartbeat()
+    assert read is not None and read.job == "a-2"
+
+
 def test_a_message_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Heartbeat.model_validate(GOOD).beat = 4

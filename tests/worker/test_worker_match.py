@@ -1,4 +1,4 @@
-"""A worker and its orders for evaluation games, with a clock set by the tests and a simulated main node."""
+"""A worker and its jobs for evaluation games, with a clock set by the tests and a simulated main node."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import verify_job_result
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import BrokenMessage
 from tests.small_run import GAME, model_bytes
@@ -18,7 +18,7 @@ CYCLES = 2000
 
 
 class Organizer(Main):
-    """A main node that orders evaluation games."""
+    """A main node that asks for evaluation games."""
 
     def bring(self, *versions: int, **changes: object) -> None:
         """Put the models of these versions into the inbox and name them."""
@@ -29,7 +29,7 @@ class Organizer(Main):
     def player(self, version: int) -> Contestant:
         return Contestant(version=version, sha256=stored_sha256(model_bytes(version)))
 
-    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> EvaluationJob:
+    def job(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> EvaluationJob:
         return EvaluationJob(
             id=name,
             first=self.player(first),
@@ -42,8 +42,8 @@ class Organizer(Main):
             num_simulations=4,
         )
 
-    def result(self, order: EvaluationJob) -> EvaluationJobResult:
-        return EvaluationJobResult.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
+    def result(self, job: EvaluationJob) -> EvaluationJobResult:
+        return EvaluationJobResult.model_validate(json.loads((self.folder.outbox / job.file_name).read_bytes()))
 
     def results(self) -> list[str]:
         return [path.stem for path in self.folder.result_files()]
@@ -54,12 +54,12 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_follow_the_rules
     main = Organizer(tmp_path)
     worker = main.worker()
     main.play(worker)
-    orders = main.order("a", 2, 3), main.order("b", 2, None, first_pair=4)
-    main.bring(2, 3, matches=orders)
+    jobs = main.job("a", 2, 3), main.job("b", 2, None, first_pair=4)
+    main.bring(2, 3, matches=jobs)
     main.play(worker)
     assert main.results() == ["a", "b"]
-    for order in orders:
-        result = verify_job_result(GAME, order, "w", main.result(order))
+    for job in jobs:
+        result = verify_job_result(GAME, job, "w", main.result(job))
         assert result.wins + result.draws + result.losses == 8
     assert main.heartbeat().error == ""
 
@@ -67,15 +67,15 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_follow_the_rules
 @pytest.mark.medium
 def test_an_order_is_played_once_and_its_games_are_reproducible(tmp_path: Path) -> None:
     main, other = Organizer(tmp_path / "one"), Organizer(tmp_path / "other")
-    order = main.order("a", 2, 3)
+    job = main.job("a", 2, 3)
     for organizer in (main, other):
         worker = organizer.worker()
-        organizer.bring(2, 3, matches=(order,))
+        organizer.bring(2, 3, matches=(job,))
         organizer.play(worker)
-        before = (organizer.folder.outbox / order.file_name).stat().st_mtime_ns
+        before = (organizer.folder.outbox / job.file_name).stat().st_mtime_ns
         organizer.play(worker, seconds=2.0)
-        assert (organizer.folder.outbox / order.file_name).stat().st_mtime_ns == before
-    assert main.result(order) == other.result(order)
+        assert (organizer.folder.outbox / job.file_name).stat().st_mtime_ns == before
+    assert main.result(job) == other.result(job)
 
 
 @pytest.mark.medium
@@ -87,7 +87,7 @@ def test_games_in_progress_wait_for_an_urgent_match_and_are_then_finished(tmp_pa
     assert worker.playing is not None
     begun = worker.playing.self_play.num_playing
     assert begun > 0
-    main.bring(2, matches=(main.order("a", 2, None),))
+    main.bring(2, matches=(main.job("a", 2, None),))
     main.now += 1.0
     while not main.results():
         worker.cycle()
@@ -118,15 +118,15 @@ def test_a_worker_writes_heartbeats_while_it_plays_a_match(tmp_path: Path) -> No
     beats = []
     write = worker.folder.write_heartbeat
     worker.folder.write_heartbeat = lambda heartbeat: (beats.append(heartbeat), write(heartbeat))[1]  # type: ignore[method-assign,func-returns-value]
-    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    main.bring(2, 3, matches=(main.job("a", 2, 3),))
     worker.poll()
     while not main.results():
         worker.cycle()
-    playing = [heartbeat for heartbeat in beats if heartbeat.order == "a"]
+    playing = [heartbeat for heartbeat in beats if heartbeat.job == "a"]
     assert len(playing) >= 2
     assert {heartbeat.state for heartbeat in playing} == {"playing"}
     main.play(worker, seconds=2.0)
-    assert main.heartbeat().order == ""
+    assert main.heartbeat().job == ""
 
 
 @pytest.mark.medium
@@ -135,18 +135,18 @@ def test_a_withdrawn_order_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, 
     main = Watched(tmp_path)
     worker = main.worker()
     main.play(worker)
-    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    main.bring(2, 3, matches=(main.job("a", 2, 3),))
     for _ in range(4):
         worker.cycle()
-    assert main.heartbeat().order == "a"
+    assert main.heartbeat().job == "a"
     main.assign(matches=(), stop=stop)
     for _ in range(CYCLES // 10):
         worker.cycle()
     assert main.results() == []
-    assert worker._orders.current_order is None or stop
+    assert worker._job_player.current_job is None or stop
     assert worker.stopping == stop
     if not stop:
-        main.assign(matches=(main.order("b", 2, 3),), granted=4)
+        main.assign(matches=(main.job("b", 2, 3),), granted=4)
         main.play(worker)
         assert main.results() == ["b"]
         assert numbers(main.batches()) == list(range(4))
@@ -157,10 +157,10 @@ def test_a_match_interrupted_by_a_kill_is_played_by_the_successor(tmp_path: Path
     main = Watched(tmp_path)
     worker = main.worker()
     main.play(worker)
-    main.bring(2, 3, matches=(main.order("a", 2, 3), main.order("b", 2, None)))
+    main.bring(2, 3, matches=(main.job("a", 2, 3), main.job("b", 2, None)))
     for _ in range(4):
         worker.cycle()
-    assert worker._orders.current_order is not None
+    assert worker._job_player.current_job is not None
     assert main.results() == []
     main.play(main.worker())
     assert main.results() == ["a", "b"]
@@ -170,7 +170,7 @@ def test_a_match_interrupted_by_a_kill_is_played_by_the_successor(tmp_path: Path
 def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Path) -> None:
     main = Organizer(tmp_path, granted=3)
     worker = main.worker()
-    missing, damaged, good = main.order("missing", 9, None), main.order("damaged", 2, None), main.order("good", 3, None)
+    missing, damaged, good = main.job("missing", 9, None), main.job("damaged", 2, None), main.job("good", 3, None)
     main.bring(2, 3)
     (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(4))
     main.assign(matches=(missing, damaged, good))
@@ -191,7 +191,7 @@ def test_files_of_players_and_results_are_removed_when_no_longer_named(
     worker = main.worker()
     left_behind = main.folder.inbox / "player-000001-0123456789abcdef.model"
     left_behind.write_bytes(b"of an earlier process")
-    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    main.bring(2, 3, matches=(main.job("a", 2, 3),))
     main.play(worker)
     early = main.folder.inbox / main.player(4).file_name
     early.write_bytes(model_bytes(4))  # its assignment is still on the way
@@ -217,9 +217,9 @@ def test_a_player_that_returns_before_its_removal_was_noticed_stays(tmp_path: Pa
     main.assign(players=())
     (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(2))
     main.play(worker)  # only now it sees the assignment without the player, whose file has come for the next assignment
-    main.assign(players=(main.player(2),), matches=(main.order("a", 2, None),))
+    main.assign(players=(main.player(2),), matches=(main.job("a", 2, None),))
     main.play(worker)
-    assert main.result(main.order("a", 2, None)).refused == ""
+    assert main.result(main.job("a", 2, None)).refused == ""
 
 
 @pytest.mark.medium
@@ -231,14 +231,14 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
         worker.cycle()
     before = worker.playing.full_load_speed()
     assert before > 0
-    advance = worker._orders.advance_orders
+    advance = worker._job_player.advance_jobs
 
     def advance_for_long(*arguments: object, device: str) -> None:
         advance(*arguments, device=device)  # type: ignore[arg-type]
         main.now += 5.0
 
-    worker._orders.advance_orders = advance_for_long  # type: ignore[method-assign,assignment]
-    main.bring(2, matches=(main.order("a", 2, None),))
+    worker._job_player.advance_jobs = advance_for_long  # type: ignore[method-assign,assignment]
+    main.bring(2, matches=(main.job("a", 2, None),))
     for _ in range(CYCLES):
         main.now += 0.01
         worker.cycle()
@@ -249,28 +249,28 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
 @pytest.mark.medium
 def test_a_match_beside_self_play_has_its_share_of_the_time_and_the_same_games(tmp_path: Path) -> None:
     urgent, beside = Organizer(tmp_path / "urgent", granted=0), Watched(tmp_path / "beside", granted=400)
-    order = urgent.order("a", 2, 3)
-    urgent.bring(2, 3, matches=(order,))
+    job = urgent.job("a", 2, 3)
+    urgent.bring(2, 3, matches=(job,))
     urgent.play(urgent.worker())
     worker = beside.worker()
     beside.play(worker, seconds=1.0)
-    beside.bring(2, 3, matches=(order.model_copy(update={"beside": True}),))
+    beside.bring(2, 3, matches=(job.model_copy(update={"beside": True}),))
     turns = {"match": 0, "game": 0}
-    advance, play = worker._orders.advance_orders, worker.play
-    worker._orders.advance_orders = lambda *given, device: (  # type: ignore[method-assign]
+    advance, play = worker._job_player.advance_jobs, worker.play
+    worker._job_player.advance_jobs = lambda *given, device: (  # type: ignore[method-assign]
         turns.update(match=turns["match"] + 1),
         advance(*given, device=device),
     )[1]
     worker.play = lambda playing: (turns.update(game=turns["game"] + 1), play(playing))[1]  # type: ignore[method-assign]
     while not beside.results() and turns["game"] < CYCLES:
         worker.cycle()
-    assert beside.result(order).moves == urgent.result(order).moves
+    assert beside.result(job).moves == urgent.result(job).moves
     assert turns["game"] >= 2 * turns["match"]
 
 
 def test_an_assignment_with_a_forged_order_is_reported_as_broken(tmp_path: Path) -> None:
     main = Organizer(tmp_path)
-    main.bring(2, matches=(main.order("a", 2, None),))
+    main.bring(2, matches=(main.job("a", 2, None),))
     path = main.folder.inbox / "assignment.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"id": "a"', '"id": "../a"'), encoding="utf-8")
     with pytest.raises(BrokenMessage, match="pattern"):

@@ -71,13 +71,13 @@ def has_session_scheduling() -> bool:
 def _relay_to_child(child: int) -> NoReturn:
     """Pass signals on to the child, and end as it ends."""
 
-    def pass_on(number: int, frame: object) -> None:
+    def pass_signal_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
     for number in PASSED_ON:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, pass_on)
+            signal.signal(number, pass_signal_on)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:  # by a signal

@@ -21,7 +21,7 @@ from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
-from keima.paths import with_code
+from keima.paths import with_code_on_path
 
 Process: TypeAlias = BaseProcess
 Connection: TypeAlias = connection.Connection
@@ -38,7 +38,7 @@ def prepare_fork_server(preload: str) -> None:
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
     # One thread for numpy's OpenBLAS, because a process with several threads must not be forked.
-    with use_environment(with_code({**os.environ, "OPENBLAS_NUM_THREADS": "1"})):
+    with use_environment(with_code_on_path({**os.environ, "OPENBLAS_NUM_THREADS": "1"})):
         forkserver.ensure_running()
 
 

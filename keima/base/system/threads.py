@@ -85,18 +85,18 @@ class StepThreads(Generic[R]):
     """
 
     def __init__(self, steps: Sequence[Callable[[], R]], *, name: str) -> None:
-        self._said: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
-        self._told: list[SimpleQueue[bool]] = [SimpleQueue() for _ in steps]  # False: end
+        self._results: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
+        self._requests: list[SimpleQueue[bool]] = [SimpleQueue() for _ in steps]  # False: end
         self.busy: set[int] = set()  # the numbers of the threads whose results have not been taken
         for number, step in enumerate(steps):
-            arguments = (number, step, self._told[number], self._said)
+            arguments = (number, step, self._requests[number], self._results)
             threading.Thread(target=_step_on_request, args=arguments, name=f"{name}-{number}", daemon=True).start()
-        weakref.finalize(self, _end_threads, self._told)
+        weakref.finalize(self, _end_threads, self._requests)
 
     def begin_step(self, number: int) -> None:
         """Have a thread that is not busy take its next step."""
         self.busy.add(number)
-        self._told[number].put(True)
+        self._requests[number].put(True)
 
     def take_results(self) -> list[R]:
         """The results of the steps that have ended; if there are none yet, wait for one. Empty if no thread is busy.
@@ -105,9 +105,9 @@ class StepThreads(Generic[R]):
             BaseException: what a step raised.
         """
         results: list[R] = []
-        while self.busy and (not results or not self._said.empty()):
+        while self.busy and (not results or not self._results.empty()):
             try:
-                number, result = self._said.get(timeout=WAIT_SECONDS)
+                number, result = self._results.get(timeout=WAIT_SECONDS)
             except Empty:
                 continue
             self.busy.remove(number)
@@ -118,17 +118,20 @@ class StepThreads(Generic[R]):
 
 
 def _step_on_request(
-    number: int, step: Callable[[], R], told: SimpleQueue[bool], said: "SimpleQueue[tuple[int, R | BaseException]]"
+    number: int,
+    step: Callable[[], R],
+    requests: SimpleQueue[bool],
+    results: "SimpleQueue[tuple[int, R | BaseException]]",
 ) -> None:
-    while told.get():
+    while requests.get():
         try:
-            said.put((number, step()))
+            results.put((number, step()))
         except BaseException as error:
-            said.put((number, error))
+            results.put((number, error))
 
 
-def _end_threads(told: Sequence[SimpleQueue[bool]]) -> None:
-    for queue in told:
+def _end_threads(requests: Sequence[SimpleQueue[bool]]) -> None:
+    for queue in requests:
         queue.put(False)
 
 
@@ -166,7 +169,7 @@ def run_in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_
     Raises:
         Exception: what ``work`` raised first.
     """
-    said: SimpleQueue[tuple[T, R] | BaseException | None] = SimpleQueue()  # None: a thread has ended
+    results: SimpleQueue[tuple[T, R] | BaseException | None] = SimpleQueue()  # None: a thread has ended
     left, lock, stopped = iter(items), threading.Lock(), threading.Event()
 
     def serve() -> None:
@@ -175,13 +178,13 @@ def run_in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_
                 with lock:
                     item = next(left)
                 for each in work(item):
-                    said.put((item, each))
+                    results.put((item, each))
         except StopIteration:
-            said.put(None)
+            results.put(None)
         except BaseException as error:
-            said.put(error)
+            results.put(error)
         else:
-            said.put(None)
+            results.put(None)
 
     threads = min(at_once, len(items))
     for number in range(threads):
@@ -189,7 +192,7 @@ def run_in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_
     try:
         while threads:
             try:
-                found = said.get(timeout=WAIT_SECONDS)
+                found = results.get(timeout=WAIT_SECONDS)
             except Empty:
                 continue
             if isinstance(found, BaseException):

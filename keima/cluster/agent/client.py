@@ -11,9 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
+from keima.cluster.agent.commands import POLL, Command, to_json
 from keima.cluster.agent.packing import PYTHON, install_remote_program, launch_command, remote_program
 from keima.cluster.agent.serve import DIGITS
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
@@ -29,6 +30,7 @@ MOST_DATA = 16 * 2**20  # ... and of the bytes after it
 SAID = 300  # characters of a shell's text in a message
 LOG_IN = "log in there by ssh and check how its shell runs commands"
 
+Q = TypeVar("Q")
 Reply = tuple[dict[str, Any], bytes]  # an answer, and the bytes after it
 
 
@@ -81,7 +83,7 @@ class AgentConnection:
         Raises:
             StreamEnded, Unreachable: it did not arrive.
         """
-        text = json.dumps([number, command, request]).encode()
+        text = to_json([number, command, request]).encode()
         self._stream.send(self._frame_mark + f"{len(text):08x}{0:08x}".encode() + text)
         self._waiting.add(number)
 
@@ -198,32 +200,31 @@ class AgentTransport:
         self._numbers = itertools.count()
         self._sent = self._received = 0  # bytes of files, by the agent
 
-    def ask_agent(self, command: str, request: Any, *, seconds: float) -> dict[str, Any]:
-        """Return the answer to a command, as ``remote.py`` prints it.
+    def ask_agent(self, command: Command[Q, Any], request: Q, *, seconds: float) -> Reply:
+        """Return the answer to a command, as ``program.py`` prints it, and the bytes of files.
 
-        Meanwhile, ``meanwhile`` is called again and again.
-
-        Raises:
-            ClusterError: there is none within ``seconds``.
-        """
-        return self._exchange_with_retry(lambda: self._exchange(command, request, seconds))[0]
-
-    def request_poll(self, request: Any, *, seconds: float) -> Reply:
-        """Return the answer to a poll, and the bytes of files.
+        Meanwhile, ``meanwhile`` is called again and again, except during a poll.
 
         Raises:
             ClusterError: there is none within ``seconds``.
         """
-        return self._exchange_with_retry(lambda: self._exchange("look", request, seconds))
+        try:
+            try:
+                return self._exchange(command, request, seconds)
+            except StreamEnded:
+                self._end_agent()
+                return self._exchange(command, request, seconds)
+        except _AgentNotStarted as error:
+            return error.answer, b""
 
-    def post_request(self, command: str, request: Any) -> int:
+    def post_request(self, command: Command[Q, Any], request: Q) -> int:
         """Ask without waiting; return the request's number.
 
         Raises:
             ClusterError: it could not be sent, or there is no agent at the moment.
         """
         number = next(self._numbers)
-        self._running_agent().send_request(number, command, request)
+        self._running_agent().send_request(number, command.name, request)
         return number
 
     def check_for_reply(self, number: int) -> Reply | None:
@@ -244,24 +245,13 @@ class AgentTransport:
         self._sent += sent
         self._received += received
 
-    def _exchange_with_retry(self, exchange: Callable[[], Reply]) -> Reply:
-        try:
-            try:
-                return exchange()
-            except StreamEnded:
-                self._end_agent()
-                return exchange()
-        except _AgentNotStarted as error:
-            return error.answer, b""
-
-    def _exchange(self, command: str, request: Any, seconds: float) -> Reply:
+    def _exchange(self, command: Command[Q, Any], request: Q, seconds: float) -> Reply:
         agent = self._open_agent()
         number, deadline = self.post_request(command, request), time.monotonic() + seconds
-        is_poll = command == "look"
-        while (reply := agent.wait_for_reply(number, seconds if is_poll else MEANWHILE_SECONDS)) is None:
+        while (reply := agent.wait_for_reply(number, seconds if command is POLL else MEANWHILE_SECONDS)) is None:
             if time.monotonic() >= deadline:
                 self.close()
-                raise Unreachable(self.worker, f"{command} has not been answered after {seconds:g} s")
+                raise Unreachable(self.worker, f"{command.name} has not been answered after {seconds:g} s")
             self._inner.meanwhile()
         return reply
 
@@ -368,7 +358,7 @@ class AgentTransport:
 
 
 class _AgentNotStarted(RemoteFailure):
-    """The agent could not be begun; ``answer`` says why, as ``remote.py`` prints it."""
+    """The agent could not be begun; ``answer`` says why, as ``program.py`` prints it."""
 
     def __init__(self, worker: str, answer: dict[str, Any]) -> None:
         super().__init__(worker, "its agent cannot be begun")

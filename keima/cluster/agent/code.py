@@ -12,9 +12,9 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock
+from keima.cluster.agent.commands import Done, UnpackCacheRequest, UnpackRequest
+from keima.cluster.agent.process import CommandFailed, find_process_elsewhere, find_running, hold_lock
 
 # What a worker runs. A change of anything else leaves its releases as they are.
 ROOMS = (
@@ -89,17 +89,16 @@ def code_hash(root: Path, extra: str = "", own: Path | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
-    """Create the release ``hash`` from the wheel ``archive``, and delete releases that no worker needs."""
-    archive, name, extra = Path(request["archive"]), request["hash"], request["extra"]
+def unpack_release(request: UnpackRequest) -> Done:
+    """Create a release from its wheel, and delete releases that no worker needs."""
+    archive, name, extra = Path(request.archive), request.hash, request.extra
     releases = Path(RELEASES)
     releases.mkdir(exist_ok=True, mode=0o700)
     target, part, old = releases / name, releases / f"{name}.part", releases / f"{name}.old.part"
     with hold_lock(releases / ".lock", LOCK_SECONDS):
         for left in releases.glob("*.part"):
             shutil.rmtree(left, ignore_errors=True)
-        already = (target / COMPLETE_MARK).exists() and code_hash(target, extra) == name
-        if not already:
+        if not (target / COMPLETE_MARK).exists() or code_hash(target, extra) != name:
             extract_wheel(archive, part)
             found = code_hash(part, extra)
             if found != name:
@@ -112,24 +111,24 @@ def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
             shutil.rmtree(old, ignore_errors=True)
         archive.unlink()
         delete_old_releases(releases, keep=target)
-    return {"already": already}
+    return Done()
 
 
-def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
-    """Add compiled code from ``archive`` to ``folder``; existing files are the machine's own and stay."""
-    archive, folder = Path(request["archive"]), Path(request["folder"]).expanduser()
+def unpack_cache(request: UnpackCacheRequest) -> Done:
+    """Add compiled code to a folder; existing files are the machine's own and stay."""
+    archive, folder = Path(request.archive), Path(request.folder).expanduser()
     part = folder / f"{archive.name}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
     try:
         extract_archive(archive, part)
-        new = [each for each in sorted(part.iterdir()) if not (folder / each.name).exists()]
-        for each in new:
-            each.rename(folder / each.name)
+        for each in sorted(part.iterdir()):
+            if not (folder / each.name).exists():
+                each.rename(folder / each.name)
     finally:
         shutil.rmtree(part, ignore_errors=True)
         archive.unlink()
-    return {"new": len(new)}
+    return Done()
 
 
 def extract_wheel(archive: Path, folder: Path) -> None:
@@ -166,7 +165,7 @@ def delete_old_releases(releases: Path, *, keep: Path) -> None:
     shares them.
     """
     whole = sorted(releases.glob(f"*/{COMPLETE_MARK}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    records = [find_running(place) or find_record_elsewhere(place) for place in Path("workers").glob("*")]
+    records = [find_running(place) or find_process_elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])
     others = [path.parent for path in whole if path.parent != keep]
     for folder in others[KEEP_RELEASES - 1 :]:

@@ -1,11 +1,12 @@
 """Probes a worker's machine: all that the main node checks before it starts a worker.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -13,46 +14,54 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from keima.base.system.limits import count_usable_cores, find_usable_memory
 from keima.cluster.agent.code import COMPLETE_MARK, code_hash
+from keima.cluster.agent.commands import INSPECT, Gpu, InspectRequest, Interpreter, Probe, ProbeRequest, to_json
 from keima.cluster.agent.process import PROC, CommandFailed, boot_id, read_text
 
 OLDEST_PYTHON = (3, 11)
 PROGRAM = "start_worker.py"  # in every checkout
 MOST_CLONES = 4
+OLDER_NAMES = (("manylinux1", 5), ("manylinux2010", 12), ("manylinux2014", 17))  # each with the x of glibc 2.x
 TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
 
 
-def probe_this_machine(request: dict[str, Any]) -> dict[str, Any]:
+def probe_this_machine(request: ProbeRequest) -> Probe:
     """Return all that the main node checks before it starts a worker."""
     root = Path.cwd()
     usage = shutil.disk_usage(root)
     gpus, gpu_error = find_gpus()
     clones = find_clones(root)
-    theirs = [str(clone / request["clone"]) for clone in clones]
-    code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
-    return {
-        "root": str(root),
-        "writable": is_writable(root),
-        "disk_free": usage.free,
-        "python": choose_interpreter(
-            request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]
-        ),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "processor": processor_name(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory": available_memory(),
-        "gpus": gpus,
-        "gpu_error": gpu_error,
-        "kills_processes": kills_processes_at_logout(),
-        "clock": time.time(),
-        "boot_id": boot_id(),
-        "code": code,
-        "whole": [folder for folder in request["code"] if (root / folder / COMPLETE_MARK).exists()],
-    }
+    theirs = [str(clone / request.clone) for clone in clones]
+    return Probe(
+        root=str(root),
+        writable=is_writable(root),
+        disk_free=usage.free,
+        python=choose_interpreter(request.own, request.environments, [*theirs, *request.python], request.packages),
+        platform=platform.platform(),
+        machine=platform.machine(),
+        processor=processor_name(),
+        cpus=count_usable_cores(),
+        memory=find_usable_memory(),
+        gpus=tuple(gpus),
+        gpu_error=gpu_error,
+        kills_processes=kills_processes_at_logout(),
+        clock=time.time(),
+        boot_id=boot_id(),
+        code={folder: code_hash(root / folder, request.extra) for folder in [*request.code, *map(str, clones)]},
+        releases=tuple(list_releases(root)),
+        whole=tuple(folder for folder in request.code if (root / folder / COMPLETE_MARK).exists()),
+    )
+
+
+def list_releases(root: Path) -> list[str]:
+    """Return the releases in the cluster's folder that are complete, the newest last."""
+    marks = [path for path in root.glob(f"releases/*/{COMPLETE_MARK}") if os.access(path, os.R_OK)]
+    return [mark.parent.name for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime)][-MOST_CLONES:]
 
 
 def find_clones(root: Path) -> list[Path]:
@@ -66,8 +75,8 @@ def find_clones(root: Path) -> list[Path]:
 
 
 def choose_interpreter(
-    own: str | None, environments: list[str], others: list[str], packages: dict[str, str]
-) -> dict[str, Any] | None:
+    own: str | None, environments: Sequence[str], others: list[str], packages: dict[str, str]
+) -> Interpreter | None:
     """Return the best interpreter: one that has all packages, else one that is new enough; None if there is none.
 
     Args:
@@ -76,7 +85,7 @@ def choose_interpreter(
         others: other candidates, best first.
         packages: versions by name.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Interpreter] = []
     if own and shutil.which(str(Path(own).expanduser())) is None:
         return None
     for candidate in [own, *environments] if own else [*environments, *others]:
@@ -93,43 +102,67 @@ def choose_interpreter(
             continue
         if has_all_packages(found[-1], packages):
             return found[-1]
-    new = [each for each in found if tuple(each["version"][:2]) >= OLDEST_PYTHON]
+    new = [each for each in found if tuple(each.version[:2]) >= OLDEST_PYTHON]
     return next(iter(new or found), None)
 
 
-def inspect_interpreter(path: str, packages: dict[str, str]) -> dict[str, Any]:
+def inspect_interpreter(path: str, packages: dict[str, str]) -> Interpreter:
     """Return what an interpreter reports about itself."""
-    command = [path, sys.argv[0], "inspect", "inspect", json.dumps(list(packages))]
+    command = [path, sys.argv[0], "inspect", INSPECT.name, to_json(InspectRequest(list(packages)))]
     try:
         answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
         line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
-        return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
-    except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
+        return replace(Interpreter(**json.loads(line.partition(" ")[2])["ok"]), path=path)
+    except (OSError, ValueError, TypeError, LookupError, StopIteration, subprocess.SubprocessError):
         raise CommandFailed(f"{path} is there but does not work as a Python interpreter", "python") from None
 
 
-def has_all_packages(found: dict[str, Any], packages: dict[str, str]) -> bool:
+def has_all_packages(found: Interpreter, packages: dict[str, str]) -> bool:
     """Return whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
-    have = found["packages"]
-    return tuple(found["version"][:2]) >= OLDEST_PYTHON and all(
+    have = found.packages
+    return tuple(found.version[:2]) >= OLDEST_PYTHON and all(
         (have.get(name) or "").partition("+")[0] == version.partition("+")[0] for name, version in packages.items()
     )
 
 
-def describe_this_interpreter(packages: list[str]) -> dict[str, Any]:
-    """Return this interpreter's version, those of packages (None: missing), and whether it is a virtual environment."""
+def describe_this_interpreter(request: InspectRequest) -> Interpreter:
+    """Return this interpreter's version, those of packages (None: missing), whether it is a virtual environment, and
+    the platforms of the wheels that it can install.
+    """
+    from importlib import metadata  # only here, as it imports much
+
     made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
-    result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
-    try:
-        from importlib import metadata
-    except ImportError:  # before Python 3.8
-        return result
-    for name in packages:
+    versions: dict[str, str | None] = {}
+    for name in request.packages:
         try:
-            result["packages"][name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            result["packages"][name] = None
-    return result
+            versions[name] = None
+    return Interpreter(
+        version=sys.version_info[:3], packages=versions, environment=made, platforms=tuple(list_wheel_platforms())
+    )
+
+
+def list_wheel_platforms() -> list[str]:
+    """Return the tags of the platforms whose wheels this interpreter can install, as its pip says.
+
+    Without a pip they follow from the version of glibc (PEP 600); another libc is then not known.
+    """
+    try:
+        return list(importlib.import_module("pip._vendor.packaging.tags").platform_tags())
+    except ImportError:
+        return list_glibc_platforms(platform.libc_ver()[1], platform.machine())
+
+
+def list_glibc_platforms(version: str, machine: str) -> list[str]:
+    """Return the tags of PEP 600 for a version of glibc, such as 2.31, and the older names for some of them."""
+    found = [f"linux_{machine}"]
+    major, _, minor = version.partition(".")
+    if major == "2" and minor.isdigit():
+        first = 5 if machine in ("x86_64", "i686") else 17  # before, there were no wheels for other processors
+        found += [f"manylinux_2_{each}_{machine}" for each in range(first, int(minor) + 1)]
+        found += [f"{name}_{machine}" for name, each in OLDER_NAMES if first <= each <= int(minor)]
+    return found
 
 
 def processor_name() -> str:
@@ -143,7 +176,7 @@ def processor_name() -> str:
     return hashlib.sha256("\n".join(features).encode()).hexdigest()[:16] if features else ""
 
 
-def find_gpus() -> tuple[list[dict[str, Any]], str]:
+def find_gpus() -> tuple[list[Gpu], str]:
     """Return the NVIDIA GPUs that nvidia-smi lists, and the error if there is a GPU that it does not list."""
     expected = any(Path("/dev").glob("nvidia[0-9]*")) or (PROC / "driver/nvidia").exists()
     tool = shutil.which("nvidia-smi")
@@ -161,9 +194,7 @@ def find_gpus() -> tuple[list[dict[str, Any]], str]:
         return [], "nvidia-smi fails: " + " ".join(text.split())[:300]
     rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
     gpus = [row for row in rows if len(row) == 3 and row[0].isdigit()]
-    return [
-        {"index": int(row[0]), "name": row[1], "memory": int(row[2]) * 2**20 if row[2].isdigit() else 0} for row in gpus
-    ], ""
+    return [Gpu(int(row[0]), row[1], int(row[2]) * 2**20 if row[2].isdigit() else 0) for row in gpus], ""
 
 
 def is_writable(root: Path) -> bool:
@@ -175,13 +206,6 @@ def is_writable(root: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that we may use."""
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
-    return min(most, int(limit)) if limit.isdigit() else most
 
 
 def kills_processes_at_logout() -> bool:

@@ -5,7 +5,7 @@ owner. Its lease is the token in the folder's assignment, which the owner change
 the folder watches by its own clock whether the token changes. All changes of an owner are made under a lock beside the
 folder.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -14,14 +14,26 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keima.cluster.agent.commands import (
+    Done,
+    GiveWayRequest,
+    Owned,
+    Owner,
+    OwnRequest,
+    Started,
+    StartRequest,
+    Stopped,
+    StopRequest,
+    to_json,
+)
 from keima.cluster.agent.process import (
     LOCK_SECONDS,
     CommandFailed,
-    find_record_elsewhere,
+    find_process_elsewhere,
     find_running,
     hold_lock,
     start_detached,
@@ -31,50 +43,50 @@ from keima.cluster.agent.process import (
 OWNER = ".owner"  # the suffix of a record
 GAMES_SUFFIX = ".games"
 LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
-STRANGER = "unknown"  # the run of games that do not name one
+UNKNOWN_RUN = "unknown"  # the run of games that do not name one
 KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
 TOKEN_CHARACTERS = 100  # characters
 
 
-def enter_owner(request: dict[str, Any]) -> dict[str, Any]:
+def enter_owner(request: OwnRequest) -> Owned:
     """Enter ``owner`` as the owner of the folder ``place`` if that is allowed; return the present owner otherwise.
 
     It is allowed if the folder has no owner, is already owned by it, belongs to its own run (``fresh``: it has not
     owned the folder before), or still has the owner and lease of ``expired``; and always with ``force``.
     """
-    place, mine = Path(request["place"]), request["owner"]
+    place, mine = Path(request.place), Owner(**request.owner)
     (place / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
     with hold_lock(owner_lock_path(place), LOCK_SECONDS):
         found, token = read_owner(place), read_lease_token(place)
-        if found and found["coach"] != mine["coach"]:
-            same_run = request["fresh"] and found["run_id"] == mine["run_id"]
-            expired = request["expired"] == {"coach": found["coach"], "token": token}
-            if not (same_run or expired or request["force"]):
-                return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
-        others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
+        if found and found.coach != mine.coach:
+            same_run = request.fresh and found.run_id == mine.run_id
+            expired = request.expired == {"coach": found.coach, "token": token}
+            if not (same_run or expired or request.force):
+                return Owned(mine=False, owner=found, token=token, contents="", unsorted=False)
+        others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine.coach]
         contents = read_contents_label(place) or (
-            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
+            found.label if found else UNKNOWN_RUN if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
         )
         write_owner(place, mine)
         for path in others:
             path.unlink()
-    aside = any(set_aside_folders(place, label) for label in request["labels"])
-    strays = any(find_games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
-    return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or strays}
+    aside = any(set_aside_folders(place, label) for label in request.labels)
+    strays = any(find_games_of_others(place / "outbox", contents, request.labels, re.compile(request.tagged)))
+    return Owned(mine=True, owner=found, token=token, contents=contents, unsorted=aside or strays)
 
 
-def set_aside_other_runs(request: dict[str, Any]) -> dict[str, Any]:
+def set_aside_other_runs(request: GiveWayRequest) -> Done:
     """Move what is not of the run with these ``labels`` out of the folder ``place``, and bring back what is.
 
     No worker of another run may be running there. Games go to ``<place>.<label of their run>``, where that run finds
     them when it comes back. ``tagged`` finds the run in a batch's name; batches without one are of the run
     ``contents``.
     """
-    place, labels, coach = Path(request["place"]), request["labels"], request["coach"]
+    place, labels = Path(request.place), request.labels
     with hold_lock(owner_lock_path(place), LOCK_SECONDS):
-        check_owner(place, coach)
-        contents = read_contents_label(place) or request["contents"] or labels[0]
-        moved = set_aside_games(place / "outbox", place, contents, labels, re.compile(request["tagged"]))
+        check_owner(place, request.coach)
+        contents = read_contents_label(place) or request.contents or labels[0]
+        set_aside_games(place / "outbox", place, contents, labels, re.compile(request.tagged))
         if contents not in labels:
             for path in (place / "outbox").iterdir():
                 if path.suffix not in (GAMES_SUFFIX, OWNER):
@@ -82,38 +94,36 @@ def set_aside_other_runs(request: dict[str, Any]) -> dict[str, Any]:
             for path in place.iterdir():
                 if path.name not in KEPT:
                     delete_path(path)
-        returned = restore_games(place, labels)
-    return {"moved": moved, "returned": returned}
+        restore_games(place, labels)
+    return Done()
 
 
-def start_owned_worker(request: dict[str, Any]) -> dict[str, Any]:
+def start_owned_worker(request: StartRequest) -> Started:
     """Do as ``start_detached`` for the Coach ``coach``, which must own the folder; without one, for any caller."""
-    coach, place = request.get("coach", ""), Path(request["place"])
-    if not coach:
+    place = Path(request.place)
+    if not request.coach:
         return start_detached(request)
     with hold_lock(owner_lock_path(place), LOCK_SECONDS):
-        check_owner(place, coach)
+        check_owner(place, request.coach)
         return start_detached(request)
 
 
-def stop_owned_worker(request: dict[str, Any]) -> dict[str, Any]:
+def stop_owned_worker(request: StopRequest) -> Stopped:
     """Do as ``stop_process_group``, likewise."""
-    check_owner(Path(request["place"]), request.get("coach", ""))
+    check_owner(Path(request.place), request.coach)
     return stop_process_group(request)
 
 
-def set_aside_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
-    """Set the games of other runs aside, in a folder for each run; return how many."""
-    found = list(find_games_of_others(outbox, contents, labels, tagged))
-    for path, whose in found:
+def set_aside_games(outbox: Path, place: Path, contents: str, labels: Sequence[str], tagged: re.Pattern[str]) -> None:
+    """Set the games of other runs aside, in a folder for each run."""
+    for path, whose in list(find_games_of_others(outbox, contents, labels, tagged)):
         folder = place.with_name(f"{place.name}.{whose}") / "outbox"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.rename(folder / path.name)
-    return len(found)
 
 
 def find_games_of_others(
-    outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
+    outbox: Path, contents: str, labels: Sequence[str], tagged: re.Pattern[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield the games of other runs with the label of each; those without a label are of the run ``contents``."""
     for path in sorted(outbox.glob(f"*{GAMES_SUFFIX}")):
@@ -123,16 +133,13 @@ def find_games_of_others(
             yield path, whose
 
 
-def restore_games(place: Path, labels: list[str]) -> int:
-    """Bring back the games that were set aside; return how many."""
-    returned = 0
+def restore_games(place: Path, labels: Sequence[str]) -> None:
+    """Bring back the games that were set aside."""
     for label in labels:
         for folder in list(set_aside_folders(place, label)):
             for path in sorted((folder / "outbox").glob(f"*{GAMES_SUFFIX}")):
                 path.rename(place / "outbox" / path.name)
-                returned += 1
             delete_path(folder)
-    return returned
 
 
 def set_aside_folders(place: Path, label: str) -> list[Path]:
@@ -148,11 +155,11 @@ def check_owner(place: Path, coach: str) -> None:
         Failed: it belongs to another Coach.
     """
     found = read_owner(place) if coach else None
-    if found and found["coach"] not in ("", coach):
-        raise CommandFailed(f"{place} is of run {found['run_id']} of {found['host']}", "owner")
+    if found and found.coach not in ("", coach):
+        raise CommandFailed(f"{place} is of run {found.run_id} of {found.host}", "owner")
 
 
-def read_owner(place: Path) -> dict[str, Any] | None:
+def read_owner(place: Path) -> Owner | None:
     """Return the owner of a folder.
 
     An owner of an earlier version has no record: it is known by its assignment, if its worker runs.
@@ -161,26 +168,21 @@ def read_owner(place: Path) -> dict[str, Any] | None:
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text())
             if isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("run_id", "host", "label")):
-                return dict(found, coach=path.stem)
+                known = {name: found[name] for name in Owner.__dataclass_fields__ if name in found}
+                return Owner(**{**known, "coach": path.stem})
     said = read_last_assignment(place)
-    if said and not said.get("stop") and (find_running(place) or find_record_elsewhere(place)):
+    if said and not said.get("stop") and (find_running(place) or find_process_elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
-        return {
-            "run_id": str(said.get("run_id")),
-            "label": read_contents_label(place),
-            "host": "",
-            "coach": "",
-            "lease_seconds": patience,
-        }
+        return Owner(str(said.get("run_id")), read_contents_label(place), host="", lease_seconds=patience)
     return None
 
 
-def write_owner(place: Path, owner: dict[str, Any]) -> None:
+def write_owner(place: Path, owner: Owner) -> None:
     """Write the record atomically."""
-    path = place / "outbox" / f"{owner['coach']}{OWNER}"
+    path = place / "outbox" / f"{owner.coach}{OWNER}"
     part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(owner))
+    part.write_text(to_json(owner))
     part.replace(path)
 
 
@@ -188,9 +190,9 @@ def read_contents_label(place: Path) -> str:
     """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
     said = read_last_assignment(place)
     if said is None:
-        return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
+        return UNKNOWN_RUN if (place / "inbox" / "assignment.json").exists() else ""
     run = said.get("run_id")
-    return run if isinstance(run, str) and LABEL.fullmatch(run) else STRANGER
+    return run if isinstance(run, str) and LABEL.fullmatch(run) else UNKNOWN_RUN
 
 
 def read_lease_token(place: Path) -> str:

@@ -1,4 +1,4 @@
-"""Our program for workers' machines, this folder: packed into one file, put there, and launched."""
+"""Our program for workers' machines, this folder and what it uses: packed into one file, put there, and launched."""
 
 import functools
 import hashlib
@@ -11,8 +11,15 @@ from keima.paths import PACKAGE
 PYTHON = "python3"  # of a machine for which the config names none
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as make_environment.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
-MODULES = ("__init__", "program", "code", "inspection", "poll", "owner", "process", "serve")
-REMOTE_PROGRAM = tuple(f"cluster/agent/{name}.py" for name in MODULES)
+MODULES = ("__init__", "program", "commands", "code", "inspection", "poll", "owner", "process", "serve")
+REMOTE_PROGRAM = ("base/reports/text.py", "base/system/limits.py", *(f"cluster/agent/{name}.py" for name in MODULES))
+EMPTY_PACKAGES = (
+    "keima",
+    "keima/cluster",
+    "keima/base",
+    "keima/base/reports",
+    "keima/base/system",
+)  # their own may need a newer Python
 MAIN = "import sys\n\nfrom keima.cluster.agent.program import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
 # One line in plain POSIX shell, since the user's shell may be any. The first interpreter that is new enough runs
@@ -44,7 +51,7 @@ def remote_program() -> tuple[bytes, str]:
     with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may lack zlib
         for name in REMOTE_PROGRAM:
             archive.writestr(zipfile.ZipInfo(f"keima/{name}"), (PACKAGE / name).read_bytes())
-        for package in ("keima", "keima/cluster"):  # what is in them needs a newer Python than a machine may have
+        for package in EMPTY_PACKAGES:
             archive.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
         archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
     content = packed.getvalue()

@@ -4,7 +4,7 @@ For each worker's folder it puts the new assignment, deletes files that the main
 heartbeat, the files in the outbox, whether the process runs, and small finished files themselves. A folder that belongs
 to another Coach is not touched. What is wrong with one folder is told for that folder alone.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keima.cluster.agent.commands import (
+    MOST_HEARTBEAT,
+    MOST_NAMES,
+    FolderAnswer,
+    FolderRequest,
+    Linked,
+    LinkRequest,
+    PollAnswer,
+    PollRequest,
+)
 from keima.cluster.agent.owner import OWNER, check_owner, owner_lock_path
-from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock, read_record
+from keima.cluster.agent.process import CommandFailed, find_process_elsewhere, find_running, hold_lock, read_record
 
 POLL_LOCK_SECONDS = 0.5  # while another Coach changes the owner; the next poll tries again
-MOST_HEARTBEAT = 64 * 2**10  # bytes
-MOST_NAMES = 2000  # of files in one outbox, the oldest games first; the others are listed when these are gone
-NAME_LENGTH = 255
 PART = ".part"
 GAMES = ".games"
 
 
-def answer_poll(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return an answer for each of ``workers``, in the same order, and the content of the files they name.
-
-    Each worker gives ``place``; ``coach``, who must own the folder (empty: anyone); ``seen``, the stamp of the last
-    heartbeat; ``assignment``, a text, or None; ``remove``, names; ``have``, names of games not to send; ``want``, names
-    of other files to send. Of the games, those whose names match ``games`` are sent, up to ``limit`` bytes in all.
-    """
-    games, left = re.compile(request["games"]), int(request["limit"])
+def answer_poll(request: PollRequest) -> tuple[PollAnswer, bytes]:
+    """Return the answer, and the content of the files that it names."""
+    games, left = re.compile(request.games), request.limit
     answers, content = [], b""
-    for each in request["workers"]:
+    for each in request.workers:
         try:
-            answer, data = poll_worker(each, games, left)
+            answer, data = poll_worker(FolderRequest(**each), games, left)
         except CommandFailed as error:
-            answer, data = {"failed": str(error), "kind": error.kind}, b""
+            answer, data = FolderAnswer(failed=str(error)), b""
         except Exception as error:
-            kind = "disk" if isinstance(error, OSError) else "failed"
-            answer, data = {"failed": f"{type(error).__name__}: {error}", "kind": kind}, b""
+            answer, data = FolderAnswer(failed=f"{type(error).__name__}: {error}"), b""
         answers.append(answer)
         content += data
         left -= len(data)
-    return {"workers": answers}, content
+    return PollAnswer(tuple(answers)), content
 
 
-def poll_worker(each: dict[str, Any], games: re.Pattern[str], left: int) -> tuple[dict[str, Any], bytes]:
+def poll_worker(each: FolderRequest, games: re.Pattern[str], left: int) -> tuple[FolderAnswer, bytes]:
     """Return the answer for one worker, and the content of the files it names."""
-    place = Path(each["place"])
-    answer: dict[str, Any] = {"mine": is_owner(place, each["coach"])}
-    if not answer["mine"]:
-        return answer, b""
-    if each["assignment"] is not None or each["remove"]:
-        with hold_ownership(place, each["coach"]) as answer["mine"]:
-            if not answer["mine"]:
-                return answer, b""
-            answer["wrong"] = apply_changes(place, each)
-    answer.update(read_new_heartbeat(place / "worker.json", each["seen"]))
-    answer["running"] = is_process_running(place)
+    place, wrong = Path(each.place), ""
+    if not is_owner(place, each.coach):
+        return FolderAnswer(mine=False), b""
+    if each.assignment is not None or each.remove:
+        with hold_ownership(place, each.coach) as mine:
+            if not mine:
+                return FolderAnswer(mine=False), b""
+            wrong = apply_changes(place, each)
+    heartbeat, running = read_new_heartbeat(place / "worker.json", each.seen), is_process_running(place)
     entries = list_complete_files(place / "outbox")
-    answer["names"] = entries
-    answer["files"], answer["unread"], data = read_files(place / "outbox", entries, each, games, left)
+    files, unread, data = read_files(place / "outbox", entries, each, games, left)
+    answer = FolderAnswer(
+        wrong=wrong, running=running, names=tuple(entries), files=tuple(files), unread=tuple(unread), **heartbeat
+    )
     return answer, data
 
 
@@ -85,15 +86,15 @@ def hold_ownership(place: Path, coach: str) -> Iterator[bool]:
         yield is_owner(place, coach)
 
 
-def apply_changes(place: Path, each: dict[str, Any]) -> str:
+def apply_changes(place: Path, each: FolderRequest) -> str:
     """Put the assignment, then delete files; return why not, or nothing.
 
     Files stay if the assignment, which counts them, could not be put.
     """
     try:
-        if each["assignment"] is not None:
-            replace_file(place / "inbox" / "assignment.json", each["assignment"].encode())
-        for name in each["remove"]:
+        if each.assignment is not None:
+            replace_file(place / "inbox" / "assignment.json", each.assignment.encode())
+        for name in each.remove:
             (place / "outbox" / check_file_name(name)).unlink(missing_ok=True)
     except OSError as error:
         return f"{type(error).__name__}: {error}"
@@ -149,7 +150,7 @@ def is_process_running(place: Path) -> bool | None:
     """Return whether the recorded process runs, or may run on another machine; None without a record."""
     if not read_record(place):
         return None
-    return (find_running(place) or find_record_elsewhere(place)) is not None
+    return (find_running(place) or find_process_elsewhere(place)) is not None
 
 
 def list_complete_files(folder: Path) -> list[tuple[str, int]]:
@@ -164,10 +165,10 @@ def list_complete_files(folder: Path) -> list[tuple[str, int]]:
 
 
 def read_files(
-    outbox: Path, entries: list[tuple[str, int]], each: dict[str, Any], games: re.Pattern[str], left: int
+    outbox: Path, entries: list[tuple[str, int]], each: FolderRequest, games: re.Pattern[str], left: int
 ) -> tuple[list[tuple[str, int]], list[str], bytes]:
     """Return name and size of the files that are sent, names of those that cannot be read, and the content."""
-    have, want = set(each["have"]), set(each["want"])
+    have, want = set(each.have), set(each.want)
     files: list[tuple[str, int]] = []
     unread, data = [], b""
     for name, size in entries:
@@ -184,16 +185,16 @@ def read_files(
     return files, unread, data
 
 
-def link_file(request: dict[str, Any]) -> dict[str, Any]:
-    """Hard-link the file ``source`` to ``target`` in the folder ``place``, which must be of ``coach``."""
-    place = Path(request["place"])
+def link_file(request: LinkRequest) -> Linked:
+    """Hard-link a file into the inbox of a worker."""
+    place = Path(request.place)
     with hold_lock(owner_lock_path(place), POLL_LOCK_SECONDS):
-        check_owner(place, request["coach"])
-        target = place / "inbox" / check_file_name(request["target"])
+        check_owner(place, request.coach)
+        target = place / "inbox" / check_file_name(request.target)
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             target.unlink(missing_ok=True)
-            os.link(request["source"], target)
+            os.link(request.source, target)
         except OSError:
-            return {"linked": False}
-    return {"linked": True}
+            return Linked(False)
+    return Linked(True)

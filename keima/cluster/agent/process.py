@@ -6,7 +6,7 @@ signalled only if its boot, id and start time match the record, so another proce
 machines share the folder, a record of another machine does not say whether its process still runs: none is started
 beside it, and it is not signalled.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from keima.cluster.agent.commands import (
+    Alive,
+    AliveRequest,
+    Started,
+    StartRequest,
+    Stopped,
+    StopRequest,
+    Tail,
+    TailRequest,
+)
 
 LOCK_SECONDS = 4.0
 LOG_BYTES = 5 * 2**20  # a larger log is renamed when the next process begins
@@ -97,7 +108,7 @@ def read_record(place: Path) -> dict[str, Any]:
     return {"host": host_name(), **record} if isinstance(record, dict) else {}
 
 
-def find_record_elsewhere(place: Path) -> dict[str, Any] | None:
+def find_process_elsewhere(place: Path) -> dict[str, Any] | None:
     """Return the record of a process at ``place`` that was started on another machine, so that its state is unknown
     here.
 
@@ -113,7 +124,7 @@ def check_not_elsewhere(place: Path) -> None:
     Raises:
         Failed: one is.
     """
-    if found := find_record_elsewhere(place):
+    if found := find_process_elsewhere(place):
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
         unknown = f"and from {here} it cannot be seen whether it runs"
         text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
@@ -170,21 +181,18 @@ def release_place(place: Path) -> None:
             (place / "process.json").unlink()
 
 
-def start_detached(request: dict[str, Any]) -> dict[str, Any]:
-    """Start a process at ``place`` that outlives this session, unless one runs there.
-
-    With ``shared``, one serves all machines that share the folder.
-    """
-    place = Path(request["place"])
+def start_detached(request: StartRequest) -> Started:
+    """Start a process that outlives this session, unless one runs at its place."""
+    place = Path(request.place)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = Path(request["log"])
+    log = Path(request.log)
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if request.get("logs"):
-        link_log(log, Path(request["logs"]))
+    if request.logs:
+        link_log(log, Path(request.logs))
     with hold_lock(place / "launch.lock", LOCK_SECONDS):
-        found = find_running(place) or (find_record_elsewhere(place) if request.get("shared") else None)
+        found = find_running(place) or (find_process_elsewhere(place) if request.shared else None)
         if found:
-            return dict(found, already=True)
+            return describe_started(found, already=True)
         check_not_elsewhere(place)
         (place / "exit").unlink(missing_ok=True)
         if log.exists() and log.stat().st_size > LOG_BYTES:
@@ -201,7 +209,12 @@ def start_detached(request: dict[str, Any]) -> dict[str, Any]:
             error_text = pipe.read().decode("utf-8", "replace")
         if error_text:
             raise CommandFailed(error_text)
-        return dict(json.loads((place / "process.json").read_text()), already=False)
+        return describe_started(json.loads((place / "process.json").read_text()), already=False)
+
+
+def describe_started(record: dict[str, Any], *, already: bool) -> Started:
+    """Return what the record of a process says of it."""
+    return Started(record["pid"], record["start_ticks"], record["boot_id"], already)
 
 
 def link_log(log: Path, folder: Path) -> None:
@@ -213,11 +226,12 @@ def link_log(log: Path, folder: Path) -> None:
             (folder / log.name).symlink_to(log.absolute())
 
 
-def run_detached(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
+def run_detached(request: StartRequest, place: Path, log: Path, pipe: int) -> None:
     """Run the program in this process, detached from the session; never returns."""
     try:
         os.setsid()
-        record_this_process(place, request["argv"])
+        lower_priority(request.nice)
+        record_this_process(place, request.argv)
         nothing = os.open(os.devnull, os.O_RDONLY)
         output = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -228,32 +242,42 @@ def run_detached(request: dict[str, Any], place: Path, log: Path, pipe: int) -> 
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)  # ignored signals would stay ignored
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.execvpe(request["argv"][0], request["argv"], dict(os.environ, **request["env"]))
+        os.execvpe(request.argv[0], request.argv, dict(os.environ, **request.env))
     except BaseException as error:
         (place / "process.json").unlink(missing_ok=True)
-        os.write(pipe, f"{request['argv'][0]} cannot be started: {error}".encode())
+        os.write(pipe, f"{request.argv[0]} cannot be started: {error}".encode())
     os._exit(127)
 
 
-def stop_process_group(request: dict[str, Any]) -> dict[str, Any]:
-    """End the process at ``place`` and its process group: first by SIGTERM, after ``seconds`` by SIGKILL."""
-    place, seconds = Path(request["place"]), float(request["seconds"])
+def stop_process_group(request: StopRequest) -> Stopped:
+    """End a process and its process group."""
+    place = Path(request.place)
     if not place.is_dir():
-        return {"found": False, "killed": False}
+        return Stopped(found=False, killed=False)
     with hold_lock(place / "launch.lock", LOCK_SECONDS):
         check_not_elsewhere(place)
         found = find_running(place)
         if found is None:
-            return {"found": False, "killed": False}
-        for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, LOCK_SECONDS)):
+            return Stopped(found=False, killed=False)
+        for number, patience in ((signal.SIGTERM, request.seconds), (signal.SIGKILL, LOCK_SECONDS)):
             signal_process(found["pid"], number)
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline:
                 if not (find_running(place) or group_members(found["pid"])):
                     (place / "process.json").unlink(missing_ok=True)
-                    return {"found": True, "killed": number == signal.SIGKILL}
+                    return Stopped(found=True, killed=number == signal.SIGKILL)
                 time.sleep(0.05)
     raise CommandFailed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
+
+
+def lower_priority(level: int) -> None:
+    """Lower the priority of this process, which leads a session; where Linux shares the processor between sessions
+    first (sched(7)), that of the session too.
+    """
+    os.nice(level)
+    with contextlib.suppress(OSError):
+        if level and (PROC / "self/autogroup").exists():
+            (PROC / "self/autogroup").write_text(f"{level}\n")
 
 
 def signal_process(pid: int, number: int) -> None:
@@ -269,28 +293,21 @@ def group_members(group: int) -> list[int]:
     return [pid for pid, stat in found if stat and stat[1] == group and stat[0] not in "ZX"]
 
 
-def report_alive(request: dict[str, Any]) -> dict[str, Any]:
-    """Return whether a process runs at ``place``, and the exit code of the last command there if it left one.
-
-    One of another machine counts as running, since it may be.
-    """
-    place = Path(request["place"])
-    found = find_running(place) or find_record_elsewhere(place)
+def report_alive(request: AliveRequest) -> Alive:
+    """Return whether a process runs. One of another machine counts as running, since it may be."""
+    place = Path(request.place)
+    found = find_running(place) or find_process_elsewhere(place)
     code = read_text(place / "exit").strip()
-    return {
-        "running": found is not None,
-        "pid": found["pid"] if found else 0,
-        "code": int(code) if code.isdigit() else None,
-    }
+    return Alive(found is not None, found["pid"] if found else 0, int(code) if code.isdigit() else None)
 
 
-def read_log_tail(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the last ``lines`` of a log, and its size; with ``offset``, what has been added since."""
-    log, offset = Path(request["log"]), request.get("offset")
+def read_log_tail(request: TailRequest) -> Tail:
+    """Return the end of a log, and its size."""
+    log = Path(request.log)
     if not log.is_file():
-        return {"text": "", "end": 0}
+        return Tail(text="", end=0)
     with log.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
-        file.seek(max(0, end - TAIL_BYTES, min(offset or 0, end)))
+        file.seek(max(0, end - TAIL_BYTES, min(request.offset, end)))
         text = file.read(end - file.tell()).decode("utf-8", "replace")
-    return {"text": "".join(text.splitlines(keepends=True)[-int(request["lines"]) :]), "end": end}
+    return Tail(text="".join(text.splitlines(keepends=True)[-request.lines :]), end=end)

@@ -2,7 +2,7 @@
 
     python3 -I .remote/<hash>.pyz NONCE COMMAND JSON       in the cluster's folder on that machine
 
-``keima/cluster/machines/machine.py`` packs these files into one program and puts it there. The answer is one line on
+``packing.py`` packs these files into one program, which is put there. The answer is one line on
 standard output, ``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever else a shell prints. It
 runs on Python 3.9 and newer, so that an old Python can report its version. The command ``serve`` answers any number
 of commands (``serve.py``).
@@ -15,27 +15,42 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from keima.cluster.agent import commands
 from keima.cluster.agent.code import unpack_cache, unpack_release
+from keima.cluster.agent.commands import COMMANDS, Command, to_json
 from keima.cluster.agent.inspection import describe_this_interpreter, probe_this_machine
 from keima.cluster.agent.owner import enter_owner, set_aside_other_runs, start_owned_worker, stop_owned_worker
 from keima.cluster.agent.poll import link_file
 from keima.cluster.agent.process import CommandFailed, read_log_tail, report_alive
 from keima.cluster.agent.serve import serve_requests
 
-COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "probe": probe_this_machine,
-    "start": start_owned_worker,
-    "stop": stop_owned_worker,
-    "alive": report_alive,
-    "own": enter_owner,
-    "give_way": set_aside_other_runs,
-    "tail": read_log_tail,
-    "link": link_file,
-    "unpack": unpack_release,
-    "unpack_cache": unpack_cache,
-}
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+def pair(command: Command[Q, A], handler: Callable[[Q], A]) -> tuple[str, Callable[[Any], Any]]:
+    """Return a command's name and what carries it out; the type checker compares their types."""
+    return command.name, handler
+
+
+# Polls are answered by ``serve.py``, with the bytes of files.
+HANDLERS = dict(
+    (
+        pair(commands.INSPECT, describe_this_interpreter),
+        pair(commands.PROBE, probe_this_machine),
+        pair(commands.START, start_owned_worker),
+        pair(commands.STOP, stop_owned_worker),
+        pair(commands.ALIVE, report_alive),
+        pair(commands.OWN, enter_owner),
+        pair(commands.GIVE_WAY, set_aside_other_runs),
+        pair(commands.TAIL, read_log_tail),
+        pair(commands.LINK, link_file),
+        pair(commands.UNPACK, unpack_release),
+        pair(commands.UNPACK_CACHE, unpack_cache),
+    )
+)
 
 
 def main(argv: list[str]) -> int:
@@ -53,14 +68,14 @@ def main(argv: list[str]) -> int:
         answer = answer_command(command, request)
     except (OSError, ValueError) as error:
         answer = failure_answer(error)
-    sys.stdout.write(f"\n@@{nonce} {json.dumps(answer)}\n")
+    sys.stdout.write(f"\n@@{nonce} {to_json(answer)}\n")
     return 0
 
 
 def answer_command(command: str, request: Any) -> dict[str, Any]:
     """Carry out one command; return what is answered."""
     try:
-        return {"ok": describe_this_interpreter(request) if command == "inspect" else COMMANDS[command](request)}
+        return {"ok": HANDLERS[command](COMMANDS[command].request(**request))}
     except Exception as error:
         return failure_answer(error)
 

@@ -5,13 +5,13 @@
 Requests come on standard input and answers go to standard output, both in frames: ``@@NONCE`` and a space, the length
 of a JSON text and of the bytes after it as eight hexadecimal digits each, the text, the bytes. The first frame says
 which program this is. A request is ``[number, command, arguments]`` and its answer ``[number, answer]``, with the
-answer that ``remote.py`` would print. Polls are answered at once. Every other command has a process of its own, so that
+answer that ``program.py`` prints. Polls are answered at once. Every other command has a process of its own, so that
 a slow one delays nothing; its answer comes when it is done.
 
 The agent ends with its input; ``IDLE_SECONDS`` after the last request or answer, since a lost connection may not show;
 and if its folder is no longer there.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from keima.cluster.agent.commands import POLL, PollRequest, to_json
 from keima.cluster.agent.poll import answer_poll
 
 IDLE_SECONDS = 60
@@ -70,7 +71,7 @@ class AgentServer:
 
     def send_frame(self, text: Any, data: bytes = b"") -> None:
         """Send a frame."""
-        encoded = json.dumps(text).encode()
+        encoded = to_json(text).encode()
         left = memoryview(self._frame_mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
         while left:
             left = left[os.write(1, left) :]
@@ -101,11 +102,11 @@ class AgentServer:
             return False
 
     def _handle_request(self, number: int, command: str, request: Any) -> None:
-        if command != "look":
+        if command != POLL.name:
             self._start_command(number, command, request)
             return
         try:
-            answer, data = answer_poll(request)
+            answer, data = answer_poll(PollRequest(**request))
         except Exception as error:
             self.send_frame([number, {"failed": f"{type(error).__name__}: {error}", "kind": "failed"}])
         else:
@@ -121,7 +122,7 @@ class AgentServer:
                 for descriptor in (0, 1, 2):
                     os.dup2(nothing, descriptor)
                 with os.fdopen(theirs, "wb") as pipe:
-                    pipe.write(json.dumps(self._answer(command, request)).encode())
+                    pipe.write(to_json(self._answer(command, request)).encode())
             finally:
                 os._exit(0)
         os.close(theirs)

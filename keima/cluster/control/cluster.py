@@ -8,14 +8,15 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
+from keima.cluster.agent.commands import Owner
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import RequestInbox
 from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.fleet.ownership import Claimant, Owner
+from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.cluster.machines.machine_source import MachineSource, MachineSources
 from keima.cluster.machines.process_manager import ProcessManager, RemoteProcessManager

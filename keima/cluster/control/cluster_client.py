@@ -38,7 +38,7 @@ def open_cluster_client(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
+        owner=make_owner(run_id, run_dir=run_dir, lease_seconds=settings.distributed.lease_seconds),
         takeover=takeover,
         lock=lock_control_folder(),
         log_event=log_event,

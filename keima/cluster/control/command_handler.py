@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.file_stamp import stamp_of
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.requests import Request, RequestInbox
 from keima.cluster.control.status import status_text
 from keima.cluster.fleet.tracked_worker import LOST_STATES
@@ -50,6 +50,9 @@ class CommandedFleet(Protocol):
 
     def take_over(self, name: str) -> None:
         """Take a worker, or all workers of a machine, from another Coach."""
+
+    def retry(self, name: str) -> None:
+        """Try a machine again at once."""
 
     def cluster(self) -> ClusterStatus:
         """Return the state of the whole fleet."""
@@ -129,6 +132,9 @@ class CommandHandler:
                 self._fleet.take_over(request.worker)
                 aside = "the finished games of another run are set aside on its machine, for that run"
                 return f"{request.worker} is being taken over; {aside}; watch it in distributed/status.txt"
+            case "retry":
+                self._fleet.retry(request.worker)
+                return f"{request.worker} is tried again at once"
             case "add":
                 assert request.machine is not None
                 add_worker(self._config, request.machine)

@@ -51,16 +51,16 @@ class _Message(BaseModel):
 class Request(_Message):
     """A request to the Coach."""
 
-    command: Literal["status", "restart", "stop", "takeover", "add", "remove"]
+    command: Literal["status", "restart", "stop", "takeover", "retry", "add", "remove"]
     worker: str = Field(default="", max_length=100)  # the worker that it is about
     workers: tuple[str, ...] = ()  # of status: which workers, machines and groups; empty: all
     machine: WorkerSettings | None = None  # to be added
 
     @model_validator(mode="after")
-    def _whole(self) -> "Request":
+    def _check_fields(self) -> "Request":
         if self.command == "add" and self.machine is None:
             raise ValueError("add needs a machine")
-        if self.command in ("restart", "stop", "takeover", "remove") and not self.worker:
+        if self.command in ("restart", "stop", "takeover", "retry", "remove") and not self.worker:
             raise ValueError(f"{self.command} needs a worker")
         return self
 

@@ -12,10 +12,10 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
-from keima.base.text import printable_line
-from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_columns import WORKER_COLUMNS
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)
@@ -106,12 +106,12 @@ def format_local_time(seconds: float) -> str:
 
 def status_as_json(cluster: ClusterStatus) -> dict[str, Any]:
     """Return the cluster's state for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
-    totals = ("games_per_second", "active", "total", "sync_seconds", "network_mb_per_minute", "model_version")
     return {
-        **{name: getattr(cluster, name) for name in (*totals, "core_hours")},
+        **{name: getattr(cluster, name) for name in ("games_per_second", "active", "total", "core_hours")},
+        **vars(cluster.network),
         "workers": [
             {name: value for name, value in vars(worker).items() if name not in NOT_OF_A_CLUSTER}
-            | {"mark": remote_state(worker).value}
+            | dict.fromkeys(("state", "mark"), remote_state(worker).value)  # "mark" for readers of before
             for worker in cluster.workers
         ],
     }
@@ -169,12 +169,12 @@ def _worker_lines(workers: Sequence[WorkerStatus]) -> list[str]:
 
 
 def _title_line() -> str:
-    figures = "".join(_align_right(column.title, column.width) for column in COLUMNS)
-    return f"{'':10} {_align_left('worker', NAME_WIDTH)}{figures}"
+    titles = "".join(_align_right(column.title, column.width) for column in COLUMNS)
+    return f"{'':10} {_align_left('worker', NAME_WIDTH)}{titles}"
 
 
 def _full_lines(worker: WorkerStatus, *, most: int | None) -> list[str]:
-    """Return a line with all figures, and below it why the worker is not Active, or a note."""
+    """Return a line with all metrics, and below it why the worker is not Active, or a note."""
     state, name = remote_state(worker), _align_left(_shorten_middle(worker.name, NAME_WIDTH), NAME_WIDTH)
     line = f"{SYMBOLS[state]} {state.value:7} {name}"
     line += "".join(_align_right(column.cell(worker), column.width) for column in COLUMNS)
@@ -196,7 +196,7 @@ def _brief_line(worker: WorkerStatus) -> str:
 
 
 def _active_lines(active: Sequence[WorkerStatus]) -> list[str]:
-    """Return Active workers in columns; status.json has all their figures."""
+    """Return Active workers in columns; status.json has all their metrics."""
     name_width = CELL - 3 - 15
     cells = []
     for each in active:
@@ -208,7 +208,7 @@ def _active_lines(active: Sequence[WorkerStatus]) -> list[str]:
             )
         )
     across = TEXT_WIDTH // CELL
-    title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
+    title = [f"Active: worker, share, games/s (all metrics are in {JSON_NAME})"] if cells else []
     return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
 
 

@@ -12,17 +12,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.base.system.threads import SteppingThread, new_lock
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
-from keima.cluster.fleet.mirror import find_waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files, read_core_hours
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
-from keima.cluster.fleet.remote_status import current_heartbeat, remote_status
+from keima.cluster.fleet.remote_status import current_heartbeat, make_remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
-from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, state_at
+from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, Tick, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
@@ -31,7 +31,7 @@ from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant
-from keima.networks.files.model_heading import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import Heartbeat
 
@@ -96,7 +96,7 @@ class Fleet:
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
         self._arrived = arrived
         self._claimant = claimant or Claimant(
-            owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds)
+            owner=make_owner(run_id, run_dir=root.parent, lease_seconds=settings.distributed.lease_seconds)
         )
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker
@@ -107,6 +107,7 @@ class Fleet:
         self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
         self._earlier_traffic = 0  # bytes, of machines that have left
         self._waiting = find_waiting_files(root, run_id)  # worker -> files in its mirror's outbox
+        self._core_hours = read_core_hours(root, run_id)  # by worker, also of those that have left
         for machine in machines:
             self.add(machine)
         self._claimant = replace(self._claimant, takeover=False)  # applies only to the machines of the config
@@ -139,7 +140,7 @@ class Fleet:
         if is_new or (more and heartbeat and heartbeat.state == "waiting"):
             self._places[worker].wake()
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
         distributed = self._settings.distributed
         self._balance, self._decisions = balance_games(
@@ -194,11 +195,16 @@ class Fleet:
     def cluster(self) -> ClusterStatus:
         """See ``SelfPlayBackend``."""
         self._measure_network()
+        workers = tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers())
+        left = self._core_hours.keys() - {worker.name for worker in workers}
         return ClusterStatus(
-            workers=tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers()),
-            sync_seconds=self._metrics.sync_seconds,
-            network_mb_per_minute=self._metrics.mb_per_minute,
-            model_version=self._assignments.model_version,
+            workers=workers,
+            earlier_core_hours=sum(self._core_hours[name] for name in left),
+            network=ClusterNetwork(
+                model_version=self._assignments.model_version,
+                sync_seconds=self._metrics.sync_seconds,
+                network_mb_per_minute=self._metrics.mb_per_minute,
+            ),
         )
 
     def match_executors(self) -> FolderMatches:
@@ -208,7 +214,7 @@ class Fleet:
             self._assignments,
             assign=self._send_assignment,
             send_players=self._send_players,
-            able=self.ready_workers,
+            ready_workers=self.ready_workers,
             heartbeats=self.heartbeats,
         )
 
@@ -301,6 +307,14 @@ class Fleet:
         """
         self._send_command(name, None)
 
+    def retry(self, name: str) -> None:
+        """Try a machine again at once, because what was wrong with it may be put right.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._send_command(name, Tick())
+
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
         """The machines that are not being removed."""
@@ -360,6 +374,9 @@ class Fleet:
             account = self._told[worker]
             self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
             self._send_assignment(worker)
+        for _, each in tracked:
+            if each.quiet_until and self._assignments.has_account(each.name):
+                self.lower_grant(each.name, 0)  # it finishes its games, and others get the rest
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         self.states = {worker.name: worker.state for _, worker in tracked}
         lost = {
@@ -397,7 +414,8 @@ class Fleet:
                 and worker.has_reported
                 and worker.activity in STARTED_ACTIVITIES
             )
-            if can_play and heartbeat and not thread.leaving and self._assignments.has_account(worker.name):
+            is_leaving = thread.leaving or worker.quiet_until
+            if can_play and heartbeat and not is_leaving and self._assignments.has_account(worker.name):
                 account = self._assignments.account(worker.name)
                 finished = max(heartbeat.finished, account.delivered)
                 loads[worker.name] = WorkerLoad(
@@ -411,10 +429,14 @@ class Fleet:
 
     def _worker_status(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
         account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
-        return remote_status(
+        heartbeat = current_heartbeat(worker, self._assignments.run_id)
+        used = max(self._core_hours.get(worker.name, 0.0), heartbeat.core_hours if heartbeat else 0.0)
+        self._core_hours[worker.name] = used
+        return make_remote_status(
             worker,
-            current_heartbeat(worker, self._assignments.run_id),
+            heartbeat,
             self._clock(),
+            core_hours=used,
             leaving=thread.leaving,
             refused=self._assignments.refusals.get(worker.name, ""),
             machine=thread.connection.name,
@@ -455,14 +477,14 @@ class Fleet:
         thread.connection.assign(
             worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
         )
-        if worker in self._assignments.orders:
+        if worker in self._assignments.jobs:
             thread.wake()  # the Coach is waiting for evaluation games
 
     def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
         for thread in self._threads.values():
             thread.connection.set_players(players)
 
-    def _send_command(self, name: str, event: Restart | Stop | None) -> None:
+    def _send_command(self, name: str, event: Restart | Stop | Tick | None) -> None:
         thread = self._threads.get(name) or self._places.get(name)
         if thread is None:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self._places) or 'none'}")

@@ -96,8 +96,8 @@ def balance_games(
     mean = sum(parts[name].speed for name in measured) / len(measured) if measured else 1.0
     speeds = {name: parts[name].speed or mean for name in workers}
     claims = {name: worker.weight * speeds[name] if load_balancing else 1.0 for name, worker in workers.items()}
-    lookahead = _lookahead(workers, speeds, claims, set(measured), ahead=ahead, batch_games=batch_games)
-    stragglers = _find_stragglers(workers, speeds, lookahead, ahead=ahead) & set(measured)
+    games_ahead = _compute_games_ahead(workers, speeds, claims, set(measured), ahead=ahead, batch_games=batch_games)
+    stragglers = _find_stragglers(workers, speeds, games_ahead, ahead=ahead) & set(measured)
     duty = _fair_share(claims, speeds, [name for name in measured if name not in stragglers])
     free = {name for name in measured if name not in stragglers and duty[name] >= FREE}
     paced = {name for name in measured if free and duty[name] < FREE}
@@ -112,23 +112,25 @@ def balance_games(
         owed = parts[name].owed
         if name in paced:
             owed = owed if was_measured else owed * (1 - duty[name])  # until now it has played without a pause
-            owed = min(owed + claims[name] * pace - _newly_finished_games(parts[name], worker), float(lookahead[name]))
+            owed = min(
+                owed + claims[name] * pace - _newly_finished_games(parts[name], worker), float(games_ahead[name])
+            )
         elif name not in measured:
             owed -= _newly_finished_games(parts[name], worker)
         elif load_balancing or len(free) != 1:
             owed = 0.0
         after[name] = _updated_history(parts[name], worker, owed)
         left = worker.granted - worker.finished
-        grant = lookahead[name] - left
+        grant = games_ahead[name] - left
         if name in paced:
             piece = min(max(PIECE_SECONDS * speeds[name] * duty[name], 1.0), batch_games)
             due = owed + after[name].in_hand - left + piece / 2
             grant = min(grant, math.floor(due) if due >= piece else 0)
-        elif grant < MIN_GRANT * lookahead[name] and left > ENOUGH_SHARE * lookahead[name]:
+        elif grant < MIN_GRANT * games_ahead[name] and left > ENOUGH_SHARE * games_ahead[name]:
             grant = 0  # each grant is a file sent to a worker: do not send one per game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,
-            lower=worker.finished + lookahead[name] if name in stragglers else None,
+            lower=worker.finished + games_ahead[name] if name in stragglers else None,
             share=claims[name] / total,
             speed=speeds[name],
             reason=_reason_text(
@@ -185,7 +187,7 @@ def _newly_finished_games(part: WorkerHistory, worker: WorkerLoad) -> int:
     return max(0, worker.finished - part.finished)
 
 
-def _lookahead(
+def _compute_games_ahead(
     workers: Mapping[str, WorkerLoad],
     speeds: Mapping[str, float],
     claims: Mapping[str, float],
@@ -217,7 +219,7 @@ def _lookahead(
 
 
 def _find_stragglers(
-    workers: Mapping[str, WorkerLoad], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
+    workers: Mapping[str, WorkerLoad], speeds: Mapping[str, float], games_ahead: Mapping[str, int], *, ahead: int
 ) -> set[str]:
     """Return the workers that would need several times as long as all for all games, and have far more than they would
     be granted now.
@@ -229,7 +231,7 @@ def _find_stragglers(
         for name in workers
         if seconds > 0
         and left[name] > STRAGGLER_FACTOR * seconds * speeds[name]
-        and left[name] > SURPLUS * lookahead[name]
+        and left[name] > SURPLUS * games_ahead[name]
     }
 
 

@@ -12,13 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.commands import POLL, FolderRequest
+from keima.cluster.fleet.bandwidth import BandwidthLimit
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
 from keima.cluster.fleet.ownership import Claim, Claimant, make_owner
-from keima.cluster.fleet.poll import PollRequest, parse_poll_answer, poll_workers, read_only_poll
-from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, failure_text
+from keima.cluster.fleet.poll import make_poll, parse_poll_answer, poll_workers
+from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker
 from keima.cluster.fleet.tracked_worker import (
     NEVER,
     Busy,
@@ -26,6 +29,7 @@ from keima.cluster.fleet.tracked_worker import (
     ConnectionLost,
     Event,
     MachineRefused,
+    QuietHours,
     Restart,
     Stop,
     Tick,
@@ -35,8 +39,9 @@ from keima.cluster.fleet.tracked_worker import (
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
-from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable, describe_failure
 from keima.cluster.ssh.transport import Transport
+from keima.config.quiet_hours import quiet_until
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant
@@ -53,7 +58,7 @@ POLL_AGE_SECONDS = 1.0  # of a poll that is recent enough before a file is sent
 POLL_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a poll may bring: at least, at first, at most
 LONG_POLL_SECONDS = 1.0  # a poll that takes longer brings less the next time
 
-Asked = list[tuple[RemoteWorker, PollRequest]]  # of one poll
+Asked = list[tuple[RemoteWorker, FolderRequest]]  # of one poll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,7 @@ class MachineConnection:
         claimant: the owner of the workers; by default this process.
         push: encodes models as deltas, for all connections of the run.
         clock: a monotonic clock in seconds.
+        wall: returns the local time.
         draw: returns a uniform random number in [0, 1).
 
     Attributes:
@@ -108,6 +114,7 @@ class MachineConnection:
         claimant: Claimant | None = None,
         push: ModelPush | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = datetime.now,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.machine, self.name = machine, machine.name
@@ -120,13 +127,14 @@ class MachineConnection:
         # In synchronous mode all games of an iteration are played with one model.
         self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
         self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
-        self._clock, self._draw = clock, draw
-        self._claimant = claimant or Claimant(owner=make_owner(run_id, lease_seconds=distributed.lease_seconds))
+        self._clock, self._wall, self._draw = clock, wall, draw
+        owner = make_owner(run_id, run_dir=root.parent, lease_seconds=distributed.lease_seconds)
+        self._claimant = claimant or Claimant(owner=owner)
         self._wanted: dict[str, Assignment] = {}
         self._model: PublishedModel | None = None
         self._players: Mapping[Contestant, bytes] = {}
         self._push = push or ModelPush()
-        self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
+        self._commands: deque[tuple[str, Restart | Stop | Tick | None]] = deque()  # None: take over
         self._leaving: Leaving | None = None
         self._transport: AgentTransport | None = None
         self._polled_at = NEVER
@@ -134,6 +142,10 @@ class MachineConnection:
         self._posted: tuple[int, Asked] | None = None  # a poll whose answer has not come yet
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
+        self._lost_at = clock()  # the last connection
+        self._bandwidth = self._new_bandwidth_limit()
+        least, _, most = POLL_BYTES
+        self._most_poll_bytes = max(least, int(machine.bandwidth * 10**6)) if machine.bandwidth else most
         self._inspected = False
         self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
         self.snapshot = self._new_snapshot()
@@ -152,8 +164,8 @@ class MachineConnection:
         """Send all workers these models for evaluation games, before an assignment that names them."""
         self._players = dict(players)
 
-    def queue_command(self, name: str, event: Restart | Stop) -> None:
-        """Restart or stop a worker; with the machine's name, all its workers."""
+    def queue_command(self, name: str, event: Restart | Stop | Tick) -> None:
+        """Restart or stop a worker, or only try its machine again at once; with the machine's name, all its workers."""
         self._commands.append((name, event))
 
     def take_over(self, name: str) -> None:
@@ -180,13 +192,13 @@ class MachineConnection:
         try:
             delay = self._step()
         except Refused as error:
-            delay = self._drop_connection(MachineRefused(failure_text(error)), SLOW_RETRY_SECONDS)
+            delay = self._drop_connection(MachineRefused(describe_failure(error)), SLOW_RETRY_SECONDS)
         except NotReadyYet as error:
-            delay = self._drop_connection(ConnectionLost(failure_text(error)), SOON_SECONDS)
+            delay = self._drop_connection(ConnectionLost(describe_failure(error)), SOON_SECONDS)
         except Unreachable as error:
-            delay = self._drop_connection(ConnectionLost(failure_text(error)), self._retry_seconds())
+            delay = self._drop_connection(ConnectionLost(describe_failure(error)), self._retry_seconds())
         except (RemoteFailure, OSError) as error:
-            delay = self._drop_connection(MachineRefused(failure_text(error)), self._retry_seconds())
+            delay = self._drop_connection(MachineRefused(describe_failure(error)), self._retry_seconds())
         except Exception as error:
             log.exception("%s: unexpected", self.name)
             text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
@@ -196,6 +208,7 @@ class MachineConnection:
 
     def _step(self) -> float:
         self._process_commands()
+        self._observe_quiet_hours()
         if self._transport is None:
             if self._is_given_up():
                 self.done = True
@@ -205,13 +218,15 @@ class MachineConnection:
                 return min(self._poll_seconds, self._retry_at - self._clock())
             self._tried_at = self._clock()
             self._transport = AgentTransport(self._connect(), python=self.machine.python)
+            self._bandwidth = self._new_bandwidth_limit()
             self._transport.meanwhile = self._poll_meanwhile
             self._prepare_machine(self._transport)
         self._exchange_with_workers(self._transport)
         if self._leaving:
             self._end_workers(self._leaving, self._transport)
             return LEAVING_POLL_SECONDS
-        return 0.0 if any(worker.mirror.more for worker in self._workers.values()) else self._poll_seconds
+        more = any(worker.mirror.more for worker in self._workers.values())
+        return 0.0 if more and not self._bandwidth.seconds_due(self._bytes_moved()) else self._poll_seconds
 
     def _exchange_with_workers(self, transport: AgentTransport) -> None:
         """Exchange everything with all workers, in the order that loses nothing: a poll reads what the Coach has taken
@@ -256,9 +271,10 @@ class MachineConnection:
         if self._posted:
             transport.discard_reply(self._posted[0])
             self._posted = None
-        began, limit = time.monotonic(), self._poll_bytes
+        began, limit = time.monotonic(), min(self._poll_bytes, self._most_poll_bytes)
+        brings = 0 if self._bandwidth.seconds_due(self._bytes_moved()) else limit
         requests = [request for _, request in asked]
-        results = poll_workers(transport, requests, limit=limit, python=self.machine.python)
+        results = poll_workers(transport, requests, limit=brings, python=self.machine.python)
         self._adjust_poll_limit(time.monotonic() - began, full=any(result.files for result in results))
         for (worker, _), result in zip(asked, results, strict=True):
             worker.attempt_action(
@@ -266,6 +282,14 @@ class MachineConnection:
             )
         self._polled_at = self._clock()
         self._renew_snapshot()
+
+    def _new_bandwidth_limit(self) -> BandwidthLimit:
+        rate = self.machine.bandwidth
+        return BandwidthLimit(rate * 10**6 if rate else None, clock=self._clock)
+
+    def _bytes_moved(self) -> int:
+        """Return the bytes of files in both directions in this connection."""
+        return self._transport.sent + self._transport.received if self._transport else 0
 
     def _adjust_poll_limit(self, seconds: float, *, full: bool) -> None:
         """Let polls bring fewer bytes of games on a slow link, since heartbeats wait for them."""
@@ -279,6 +303,7 @@ class MachineConnection:
         """Keep all heartbeats fresh during a long transfer or command, without waiting for answers."""
         transport = self._transport
         try:
+            self._bandwidth.wait(self._bytes_moved())
             if transport is None or self._clock() - self._polled_at < self._poll_seconds:
                 return
             if self._posted is None:
@@ -288,7 +313,7 @@ class MachineConnection:
                     if (request := worker.make_read_only_request())
                 ]
                 if asked:
-                    number = transport.post_request("look", read_only_poll([request for _, request in asked]))
+                    number = transport.post_request(POLL, make_poll([request for _, request in asked], 0))
                     self._posted = number, asked
             elif (reply := transport.check_for_reply(self._posted[0])) is not None:
                 (_, asked), self._posted = self._posted, None
@@ -310,6 +335,15 @@ class MachineConnection:
                     worker.process_event(event) if event else worker.mirror.claim.take_over()
             self._failures, self._retry_at = 0, self._clock()
 
+    def _observe_quiet_hours(self) -> None:
+        """Tell the workers when quiet hours begin and end."""
+        end = quiet_until(self.machine.quiet_hours or "", self._wall())
+        until = f"{end:%a %H:%M}" if end else ""
+        for worker in self._workers.values():
+            if worker.tracked.quiet_until != until:
+                self._log_event(f"{worker.name}: quiet hours {f'until {until}' if until else 'are over'}")
+                worker.process_event(QuietHours(until))
+
     def _prepare_machine(self, transport: AgentTransport) -> None:
         """Prepare the machine, and learn which workers it has."""
         slots = self._process_manager.prepare(transport, self._report_busy, lambda: self._leaving is None)
@@ -320,6 +354,7 @@ class MachineConnection:
         for worker in self._workers.values():
             worker.claimed = False
             worker.process_event(Connected())
+        self._observe_quiet_hours()
         for name in self._workers.keys() - {
             slot.name for slot in slots
         }:  # of earlier sessions; their games are fetched
@@ -397,6 +432,8 @@ class MachineConnection:
         """Drop the connection, and retry after ``seconds``."""
         if event.reason not in (worker.tracked.connection_error for worker in self._workers.values()):
             self._log_event(event.reason)
+        if self._transport is not None and self._failures == 0:
+            self._lost_at = self._clock()
         self._disconnect()
         self._failures += 1
         self._retry_at = self._clock() + seconds
@@ -411,7 +448,8 @@ class MachineConnection:
             self._transport = self._posted = None
 
     def _retry_seconds(self) -> float:
-        return retry_seconds(self._failures, draw=self._draw(), timing=self.timing)
+        outage = self._clock() - self._lost_at
+        return retry_seconds(self._failures, outage=outage, draw=self._draw(), timing=self.timing)
 
     def _report_busy(self, text: str) -> None:
         self._notify_all_workers(Busy(text))

@@ -12,15 +12,18 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from keima.base.files import FileTooLarge, read_limited, sync_folder, write_atomically
-from keima.cluster.agent.owner import LABEL, STRANGER
+from keima.cluster.agent.call import disk_remedy
+from keima.cluster.agent.commands import FolderRequest, printable_start
+from keima.cluster.agent.owner import LABEL, OWNER, UNKNOWN_RUN
 from keima.cluster.fleet.ownership import Claim
-from keima.cluster.fleet.poll import PollRequest, PollResult
-from keima.cluster.machines.machine import disk_remedy, link_to_inbox, printable_start, worker_place
+from keima.cluster.fleet.poll import PollResult
+from keima.cluster.machines.machine import link_to_inbox, worker_place
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import source_of
@@ -33,6 +36,7 @@ GAMES = ".games"
 RUN_MARK = "run_id"  # the file in a mirror that names its run
 FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
 LARGE_MODEL_BYTES = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
+KEEP_SECONDS = 30.0  # of processor time between two writes of it to the disk
 FETCH_SECONDS = 2.0  # for the large files of one worker; then the next poll is due
 
 
@@ -55,9 +59,10 @@ class Mirror:
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
         self._at = worker_place(worker)  # the source of games: its folder, or the one in which ours are set aside
-        self._strangers: set[str] = set()  # batches of other runs, by their content alone
+        self._foreign_batches: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
+        self._used = self._kept = self.folder.read_processor_time(run_id)
         self.model: PublishedModel | None = None
         self.sent: Assignment | None = None
         self.waiting = 0
@@ -106,7 +111,7 @@ class Mirror:
             ClusterError: it could not be done.
         """
         # This name belongs to one Coach alone.
-        transport.remove(f"{worker_place(self.worker)}/outbox/{self.claim.owner.file_name}")
+        transport.remove(f"{worker_place(self.worker)}/outbox/{self.claim.owner.coach}{OWNER}")
 
     def _forget_all(self) -> None:
         """Assume nothing about the files on the worker."""
@@ -117,7 +122,7 @@ class Mirror:
 
     # Polls.
 
-    def make_poll_request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> PollRequest:
+    def make_poll_request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> FolderRequest:
         """Return what the next poll is to do here: put the assignment, and remove what the Coach has taken.
 
         Args:
@@ -133,21 +138,21 @@ class Mirror:
         if put == self.sent:
             put = None
         self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        self._results &= ordered
-        return PollRequest(
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        self._results &= expected
+        return FolderRequest(
             place=self._at,
             coach="" if lost else self.claim.owner.coach,
             seen=self._stamp,
             assignment=put.model_dump_json(indent=1) if put else None,
             remove=self._asked[1],
-            have=sorted(self._fetched | self._strangers | kept),
-            want=[] if lost else sorted(ordered - self._results),
+            have=sorted(self._fetched | self._foreign_batches | kept),
+            want=[] if lost else sorted(expected - self._results),
         )
 
-    def make_read_only_request(self) -> PollRequest:
+    def make_read_only_request(self) -> FolderRequest:
         """Return a request that changes nothing."""
-        return PollRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
+        return FolderRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
 
     def store_files(self, found: PollResult, *, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         """Store the files that a poll has brought; return how many files of games came.
@@ -162,18 +167,18 @@ class Mirror:
             FolderMoved: the folder is no longer ours.
             ClusterError: something was not possible there, or a file could not be stored; the next poll tries again.
         """
-        if found.error:
-            raise RemoteFailure(machine, found.error, disk_remedy(found.error))
+        if found.answer.failed:
+            raise RemoteFailure(machine, found.answer.failed, disk_remedy(found.answer.failed))
         put, removed = self._asked
-        if found.is_ours and not found.change_error:
+        if found.answer.mine and not found.answer.wrong:
             self._fetched -= set(removed)
             if put is not None:
                 self.sent = put
                 self._players &= set(put.players)  # the worker deletes what its assignment does not name
         if self._at == worker_place(self.worker):
-            self.claim.check_folder(found.is_ours, (entry.name for entry in found.entries), machine=machine)
-        if found.change_error:
-            raise RemoteFailure(machine, found.change_error, disk_remedy(found.change_error))
+            self.claim.check_folder(found.answer.mine, (entry.name for entry in found.entries), machine=machine)
+        if found.answer.wrong:
+            raise RemoteFailure(machine, found.answer.wrong, disk_remedy(found.answer.wrong))
         return self._store_files(found, limit, machine, report_file)
 
     def read_heartbeat(self, found: PollResult, *, machine: str) -> Heartbeat | None:
@@ -182,48 +187,62 @@ class Mirror:
         Raises:
             RemoteFailure: it cannot be understood.
         """
-        if not found.is_ours or found.error:
+        if not found.answer.mine or found.answer.failed:
             return None
-        if not found.heartbeat_stamp and self._stamp:  # the folder was deleted
+        if not found.answer.stamp and self._stamp:  # the folder was deleted
             self._forget_all()
-        if found.heartbeat is not None or found.heartbeat_error:
-            self._unreadable = found.heartbeat_error
-        self._stamp, heartbeat = found.heartbeat_stamp, None
-        if found.heartbeat is not None:
+        if found.answer.heartbeat is not None or found.answer.unreadable:
+            self._unreadable = found.answer.unreadable
+        self._stamp, heartbeat = found.answer.stamp, None
+        if found.answer.heartbeat is not None:
             try:
-                heartbeat = Heartbeat.model_validate(json.loads(found.heartbeat))
+                heartbeat = Heartbeat.model_validate(json.loads(found.answer.heartbeat))
             except (ValidationError, ValueError, RecursionError) as error:
                 self._unreadable = printable_start(str(error))[:300]
         if self._unreadable:
             raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
-        return heartbeat if heartbeat and heartbeat.run_id == self.run_id else None
+        if heartbeat is None or heartbeat.run_id != self.run_id:
+            return None
+        return heartbeat.model_copy(update={"processor_seconds": self._count_processor_time(heartbeat)})
+
+    def _count_processor_time(self, heartbeat: Heartbeat) -> float:
+        """Return the seconds of processor time that the worker has used for the run, in this folder and earlier ones.
+
+        The count is kept on this machine, since the worker's own begins at 0 with each folder.
+        """
+        self._used = self._used.with_reading(heartbeat.processor_seconds)
+        if self._used.earlier != self._kept.earlier or self._used.total - self._kept.total >= KEEP_SECONDS:
+            with suppress(OSError):  # the next heartbeat tries again
+                self.folder.write_processor_time(self._used)
+                self._kept = self._used
+        return self._used.total
 
     def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
         sizes = {entry.name: entry.size for entry in found.entries}
-        self._strangers &= sizes.keys()
+        self._foreign_batches &= sizes.keys()
         kept = self._untaken_files()
         ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_batch_of_run(name, self.run_id)]
-        games = sorted(name for name in ours if name not in self._strangers)
+        games = sorted(name for name in ours if name not in self._foreign_batches)
         self._fetched = (self._fetched | kept) & {*games}
         missing = [name for name in games if name not in self._fetched]
         count = 0
         for name in [name for name in missing if name in found.files]:
             self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
             count += self._count_games(name, report_file)
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        for name in sorted((expected - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
             self._results.add(name)
-        missing = [name for name in missing if name not in self._fetched | self._strangers]
-        results = sorted((ordered - self._results) & sizes.keys())
-        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unreadable_files]
+        missing = [name for name in missing if name not in self._fetched | self._foreign_batches]
+        results = sorted((expected - self._results) & sizes.keys())
+        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.answer.unread]
         self.waiting = len(missing)
         self.more = not {*missing} <= {*self._large}
         return count
 
     def _count_games(self, name: str, report_file: Callable[[str], None]) -> int:
-        if name in self._strangers:
+        if name in self._foreign_batches:
             return 0
         self._fetched.add(name)
         report_file(name)
@@ -280,7 +299,7 @@ class Mirror:
         """
         path = self.folder.outbox / name
         if data is not None and name.endswith(GAMES) and self._is_foreign_batch(name, data):
-            self._strangers.add(name)
+            self._foreign_batches.add(name)
             return
         self._may_hold = True
         try:
@@ -393,13 +412,13 @@ class Mirror:
     def _without_missing_models(self, wanted: Assignment) -> Assignment:
         """Return the assignment with only those models that are on the worker."""
         assert self.model is not None
-        able = {None, *self._players}
+        ready = {None, *self._players}
         return wanted.model_copy(
             update={
                 "model_version": self.model.version,
                 "model_sha256": self.model.sha256,
-                "players": tuple(player for player in wanted.players if player in able),
-                "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+                "players": tuple(player for player in wanted.players if player in ready),
+                "matches": tuple(job for job in wanted.matches if {job.first, job.second} <= ready),
             }
         )
 
@@ -414,11 +433,17 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
-            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
+            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else UNKNOWN_RUN}")
     folder = WorkerFolder(root / worker).create_folders()
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder
+
+
+def read_core_hours(root: Path, run_id: str) -> dict[str, float]:
+    """Return the core hours that each worker with a mirror has used for the run, also those that have left."""
+    folders = (path.parent for path in root.glob("*/processor_time.json"))
+    return {folder.name: WorkerFolder(folder).read_processor_time(run_id).total / 3600 for folder in folders}
 
 
 def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Network figures for the status: the traffic, and how long a model takes to reach all workers."""
+"""Network metrics for the status: the traffic, and how long a model takes to reach all workers."""
 
 from collections import deque
 from collections.abc import Sequence

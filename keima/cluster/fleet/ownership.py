@@ -4,9 +4,11 @@ The record names run, main node and Coach (``keima/cluster/agent/owner.py``). A 
 record until that Coach releases it, its lease expires, or a user says ``--takeover``. A lease is a token that the owner
 changes at every contact. Another Coach that wants the worker watches the token by its own clock, so no clocks of two
 machines are compared. If the owner was a process of this main node that no longer exists, there is no need to wait for
-the lease.
+the lease. That is known only within one boot: a record with this machine's name and another boot is of this machine
+before its restart, or of a clone of it that still runs.
 """
 
+import getpass
 import os
 import secrets
 import socket
@@ -16,19 +18,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pydantic import Field
-
 from keima.cluster.agent import process as remote_process
-from keima.cluster.agent.owner import LABEL, OWNER, STRANGER
-from keima.cluster.machines.machine import (
-    CALL_SECONDS,
-    NonNegativeInt,
-    PrintableText,
-    RemoteAnswer,
-    call_remote,
-    validate_answer,
-    worker_place,
-)
+from keima.cluster.agent.call import call_remote
+from keima.cluster.agent.commands import GIVE_WAY, OWN, GiveWayRequest, Owned, Owner, OwnRequest
+from keima.cluster.agent.owner import LABEL, UNKNOWN_RUN
+from keima.cluster.machines.machine import worker_place
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import cluster
@@ -37,49 +31,46 @@ from keima.worker.worker_folder import TAGGED, is_batch_of_run, run_tag
 ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 
 
-class Owner(RemoteAnswer):
-    """The owner of a worker, as the record on its machine describes it."""
-
-    run_id: PrintableText
-    label: PrintableText  # of the run, in names of batches and folders
-    host: PrintableText  # the main node; empty in a record of an earlier version
-    coach: PrintableText = ""  # unique for each session
-    world: PrintableText = ""  # of the Coach's process: the main node since its last start
-    pid: NonNegativeInt = 0
-    start_ticks: NonNegativeInt = 0
-    lease_seconds: float = Field(ge=0)
-
-    @property
-    def file_name(self) -> str:
-        """The name of the record's file."""
-        return f"{self.coach}{OWNER}"
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it was a process of this machine that no longer exists; False if that is unknown."""
-        host, boot, processes = (*self.world.split("/"), "", "")[:3]
-        here, boot_here, processes_here = remote_process.process_id_scope().split("/")
-        if not boot or host != here:
-            return False
-        if boot != boot_here:
-            return True
-        found = remote_process.read_process_stat(self.pid)
-        return processes == processes_here and (found is None or found[0] in "ZX" or found[2] != self.start_ticks)
-
-
-def make_owner(run_id: str, *, lease_seconds: float) -> Owner:
-    """Return this process as the owner for a run."""
+def make_owner(run_id: str, *, run_dir: Path, lease_seconds: float) -> Owner:
+    """Return this process as the owner for the run in ``run_dir``."""
     found = remote_process.read_process_stat(os.getpid())
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        user = str(os.getuid())
     return Owner(
         run_id=run_id,
         label=run_tag(run_id),
         host=socket.gethostname(),
+        user=user,
+        folder=str(run_dir.absolute()),
         coach=secrets.token_hex(8),
         world=remote_process.process_id_scope(),
         pid=os.getpid(),
         start_ticks=found[2] if found else 0,
         lease_seconds=lease_seconds,
     )
+
+
+def has_ended(owner: Owner) -> bool:
+    """Return whether it was a process of this machine that no longer exists; False if that is unknown."""
+    if not remote_process.boot_id() or owner.world != remote_process.process_id_scope():
+        return False
+    found = remote_process.read_process_stat(owner.pid)
+    return found is None or found[0] in "ZX" or found[2] != owner.start_ticks
+
+
+def describe_owner(owner: Owner) -> str:
+    """Return the run and whose it is: its folder, user and main node."""
+    if not owner.host:
+        return f"run {owner.run_id} of an earlier version"
+    name = f"run {Path(owner.folder).name} ({owner.folder})" if owner.folder else f"run {owner.run_id}"
+    whose = f"{name} of {owner.user}@{owner.host}" if owner.user else f"{name} of {owner.host}"
+    machine, boot = (*owner.world.split("/"), "")[:2]
+    here, boot_here = remote_process.process_id_scope().split("/")[:2]
+    if machine == here and boot != boot_here:
+        whose += " (this machine before its restart, or another with the same name)"
+    return whose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +98,6 @@ class FolderTaken(RemoteFailure):
     def __init__(self, worker: str, what: str, remedy: str, owner: Owner) -> None:
         super().__init__(worker, what, remedy)
         self.owner = owner
-
-
-class _ClaimAnswer(RemoteAnswer):
-    mine: bool
-    owner: Owner | None
-    token: PrintableText
-    contents: PrintableText
-    unsorted: bool
 
 
 @dataclass(frozen=True)
@@ -148,12 +131,8 @@ class Claim:
         self._watched: _WatchedLease | None = None
         self._refusal: FolderTaken | None = None
         run_id = claimant.owner.run_id
-        own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
+        own_name = run_id if LABEL.fullmatch(run_id) else UNKNOWN_RUN
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
-        self._sorting = {
-            "labels": self._labels,
-            "tagged": TAGGED.pattern,
-        }  # by which our program there recognizes our games
 
     @property
     def set_aside_folder(self) -> str:
@@ -205,37 +184,42 @@ class Claim:
         if foreign:
             end_worker()
         if foreign or answer.unsorted:
-            request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
-            call_remote(transport, "give_way", {"place": worker_place(self._worker), **request}, python=python)
+            request = GiveWayRequest(
+                place=worker_place(self._worker),
+                coach=self.owner.coach,
+                contents=answer.contents,
+                labels=self._labels,
+                tagged=TAGGED.pattern,
+            )
+            call_remote(transport, GIVE_WAY, request, python=python)
         self._fresh = self._takeover = self.is_lost = False
         self._watched = self._refusal = None
         return foreign or not answer.contents
 
-    def _request_ownership(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> _ClaimAnswer:
-        request = {
-            "owner": self.owner.model_dump(),
-            "fresh": self._fresh,
-            "force": self._takeover,
-            "expired": expired,
-            **self._sorting,
-        }
-        answer = call_remote(
-            transport, "own", {"place": worker_place(self._worker), **request}, python=python, seconds=CALL_SECONDS
+    def _request_ownership(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> Owned:
+        request = OwnRequest(
+            place=worker_place(self._worker),
+            owner=vars(self.owner),
+            fresh=self._fresh,
+            force=self._takeover,
+            expired=expired,
+            labels=self._labels,
+            tagged=TAGGED.pattern,
         )
-        return validate_answer(transport, _ClaimAnswer, answer)
+        return call_remote(transport, OWN, request, python=python)
 
     def _has_lease_expired(self, owner: Owner, token: str) -> bool:
         now, watched = self._clock(), self._watched
         if watched is None or (watched.coach, watched.token) != (owner.coach, token):
             self._watched = watched = _WatchedLease(owner.coach, token, now)
-        return owner.has_ended or now - watched.since >= owner.lease_seconds
+        return has_ended(owner) or now - watched.since >= owner.lease_seconds
 
-    def _taken_error(self, transport: Transport, answer: _ClaimAnswer) -> FolderTaken:
+    def _taken_error(self, transport: Transport, answer: Owned) -> FolderTaken:
         assert answer.owner is not None and self._watched is not None
         owner, now = answer.owner, self._clock()
         left = max(0.0, owner.lease_seconds - (now - self._watched.since))
         until = datetime.now() + timedelta(seconds=left)
-        who = f"run {owner.run_id} of {owner.host or 'an earlier version'}"
+        who = describe_owner(owner)
         if owner.run_id == self.owner.run_id:
             who += ", as another Coach has it"
         what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
+from keima.cluster.agent.commands import printable_start
 from keima.cluster.fleet.tracked_worker import LOST_STATES, TrackedWorker
-from keima.cluster.machines.machine import printable_start
 from keima.worker.status import worker_status
 from keima.worker.worker_folder import Heartbeat
 
@@ -20,7 +20,7 @@ def current_heartbeat(worker: TrackedWorker, run_id: str) -> Heartbeat | None:
     return last.model_copy(update={"state": "error", "error": worker.reason[:MOST_ERROR], **silent})
 
 
-def remote_status(
+def make_remote_status(
     worker: TrackedWorker,
     heartbeat: Heartbeat | None,
     now: float,
@@ -43,7 +43,7 @@ def remote_status(
     is_blamed = bool(refused) and not is_lost
     notes = [
         "is being removed" if leaving else "",
-        "plays evaluation games" if heartbeat and heartbeat.order and not is_lost else "",
+        "plays evaluation games" if heartbeat and heartbeat.job and not is_lost else "",
         heartbeat.note if heartbeat else "",
     ]
     return worker_status(

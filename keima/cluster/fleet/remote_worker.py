@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from keima.cluster.agent.commands import FolderRequest, Owner
 from keima.cluster.agent.packing import PYTHON
 from keima.cluster.fleet.mirror import Mirror
-from keima.cluster.fleet.ownership import FolderMoved, FolderTaken, Owner
-from keima.cluster.fleet.poll import PollRequest, PollResult
+from keima.cluster.fleet.ownership import FolderMoved, FolderTaken
+from keima.cluster.fleet.poll import PollResult
 from keima.cluster.fleet.tracked_worker import (
     Action,
     ActionFailed,
@@ -28,7 +29,7 @@ from keima.cluster.fleet.tracked_worker import (
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
-from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable, describe_failure
 from keima.cluster.ssh.transport import Transport
 from keima.evaluation.match_jobs import Contestant
 from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole_model
@@ -159,10 +160,10 @@ class RemoteWorker:
         owner = error.owner if isinstance(error, FolderTaken) else None
         if isinstance(error, FolderMoved):
             self.claimed = False
-        if self._logged_owner != owner if owner else self.tracked.failure != failure_text(error):
+        if self._logged_owner != owner if owner else self.tracked.failure != describe_failure(error):
             self._log_event(str(error))
         self._logged_owner = owner or self._logged_owner
-        self.process_event(ActionFailed(failure_text(error)))
+        self.process_event(ActionFailed(describe_failure(error)))
 
     def claim_folder(self, transport: Transport) -> None:
         """Claim the worker's folder, unless it is ours.
@@ -182,7 +183,7 @@ class RemoteWorker:
             self.process_event(ProcessFound(False))  # no process of ours
             raise
 
-    def make_poll_request(self) -> PollRequest | None:
+    def make_poll_request(self) -> FolderRequest | None:
         """Return what the next poll is to do here; None: nothing, as the folder is not ours."""
         if not self.claimed and not self.mirror.claim.is_lost:
             return None
@@ -190,7 +191,7 @@ class RemoteWorker:
             self._next_assignment, unassigned=self.retired and self.tracked.running is False
         )
 
-    def make_read_only_request(self) -> PollRequest | None:
+    def make_read_only_request(self) -> FolderRequest | None:
         """Return a request that changes nothing; None: the folder is not ours."""
         return self.mirror.make_read_only_request() if self.claimed and not self.ended else None
 
@@ -207,7 +208,8 @@ class RemoteWorker:
         return wanted if complete else None
 
     def _wanted_state(self) -> DesiredState | None:
-        return None if self.retired else self._desired()
+        rests = self.tracked.quiet_until and self.tracked.running is False
+        return None if self.retired or rests else self._desired()
 
     def process_poll(self, found: PollResult, *, limit: int, machine: str) -> None:
         """Process the result of a poll. A folder that is not ours is left, and claimed again the first time.
@@ -235,7 +237,7 @@ class RemoteWorker:
 
         An unreadable heartbeat stops nothing: if its process has died, only a new process writes a better one.
         """
-        if not found.is_ours or found.error:
+        if not found.answer.mine or found.answer.failed:
             return
         try:
             heartbeat = self.mirror.read_heartbeat(found, machine=machine)
@@ -459,10 +461,3 @@ class RemoteWorker:
             )
         self.mirror.release(transport)
         self.ended = True
-
-
-def failure_text(error: Exception) -> str:
-    """Return what happened and what fixes it, without the machine's name."""
-    if isinstance(error, ClusterError):
-        return error.what + (f"; {error.remedy}" if error.remedy else "")
-    return str(error)

@@ -9,7 +9,8 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
+from keima.worker.model_push import asks_for_whole_model
 from keima.worker.worker_folder import Heartbeat
 
 FIRST_RETRY_SECONDS = 0.5
@@ -36,6 +37,8 @@ class Timing:
     retry_seconds: float = 60.0  # the maximum between two attempts to connect
     ask_seconds: float = 2.0  # between two checks whether a silent worker's process runs
     frozen_seconds: float = 60.0  # of silence until a running process is ended and restarted
+    last_games_seconds: float = 60.0  # for games in progress when quiet hours begin
+    model_seconds: float = 60.0  # for a whole model to help a worker that asks for it
     restarts: int = 5  # at most, within the window
     restart_window: float = 600.0
 
@@ -129,6 +132,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class QuietHours:
+    """The worker is not to play until the time in ``until``; with no text, it may play again."""
+
+    until: str = ""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -147,6 +157,7 @@ Event = (
     | LogRead
     | Restart
     | Stop
+    | QuietHours
     | Tick
 )
 
@@ -173,6 +184,8 @@ class TrackedWorker:
     start: str = ""  # which start of its process is running
     process_error: str = ""  # what is wrong with its process; one that has ended is then not started again
     stopped: bool = False  # by the user
+    quiet_until: str = ""  # in quiet hours, when they end
+    quiet_since: float = NEVER
     restart_wanted: bool = False  # the running process is to be ended and another one started
     starts: tuple[float, ...] = ()  # times of the process's starts, within the window
     given_up: bool = False  # the process ended again and again
@@ -182,6 +195,7 @@ class TrackedWorker:
     beat: tuple[int, int] | None = None  # process id and beat counter last seen
     activity: str = ""  # from the heartbeat
     error: str = ""
+    model_wanted_at: float | None = None  # since when it has asked for a whole model, with which it can play again
     model_version: int = 0
     sent_version: int = 0
     model_since: float  # when it was first seen with this version
@@ -211,12 +225,14 @@ def state_at(worker: TrackedWorker, now: float, *, timing: Timing) -> TrackedWor
     return replace(worker, state=state, reason=reason, since=since)
 
 
-def retry_seconds(failures: int, *, draw: float, timing: Timing) -> float:
+def retry_seconds(failures: int, *, outage: float, draw: float, timing: Timing) -> float:
     """Return the seconds until the next attempt after ``failures`` failed ones in a row.
 
-    It is ``draw``, in [0, 1), times a bound that doubles with each failure.
+    It is ``draw``, in [0, 1), times a bound that doubles with each failure, and is at most half of the time that the
+    machine has been away (``outage``, in seconds): one that is back is missed for at most half as long again.
     """
-    return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
+    bound = min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
+    return draw * min(bound, max(FIRST_RETRY_SECONDS, outage / 2))
 
 
 def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
@@ -278,6 +294,8 @@ def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing)
             )
         case Stop():
             return replace(worker, stopped=True)
+        case QuietHours(until):
+            return replace(worker, quiet_until=until, quiet_since=worker.quiet_since if worker.quiet_until else now)
 
 
 def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
@@ -296,7 +314,7 @@ def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float)
 
 def _with_new_process(worker: TrackedWorker, now: float) -> TrackedWorker:
     """Return the state with a new process, which has not sent a heartbeat yet."""
-    return replace(worker, heard_at=now, has_reported=False, activity="", error="")
+    return replace(worker, heard_at=now, has_reported=False, activity="", error="", model_wanted_at=None)
 
 
 def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> TrackedWorker:
@@ -306,6 +324,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         return worker
     if worker.beat is None:
         return replace(worker, beat=beat)
+    wants_model = heard.activity == "error" and asks_for_whole_model(heard.error, worker.sent_version)
     return replace(
         worker,
         beat=beat,
@@ -313,6 +332,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         has_reported=True,
         activity=heard.activity,
         error=heard.error,
+        model_wanted_at=None if not wants_model else now if worker.model_wanted_at is None else worker.model_wanted_at,
         model_version=heard.model_version,
         model_since=worker.model_since if heard.model_version == worker.model_version else now,
         waits_for="",
@@ -334,11 +354,14 @@ def _decide_actions(worker: TrackedWorker, now: float, timing: Timing) -> tuple[
             and not (worker.busy or worker.process_error)
             and silence >= timing.frozen_seconds
         )
-        if worker.stopped or worker.restart_wanted or frozen:
+        quiet = worker.quiet_until and (
+            worker.activity != "playing" or now - worker.quiet_since >= timing.last_games_seconds
+        )
+        if worker.stopped or worker.restart_wanted or frozen or quiet:
             return worker, (Action.STOP,)
         doubtful = silence >= timing.ask_seconds or worker.activity == "ended"
         return worker, (Action.ASK,) if doubtful and now - worker.process_checked_at >= timing.ask_seconds else ()
-    if worker.stopped or worker.process_error:
+    if worker.stopped or worker.process_error or worker.quiet_until:
         return worker, ()
     if not worker.given_up:
         recent = [start for start in worker.starts if now - start < timing.restart_window]
@@ -355,6 +378,8 @@ def _derive_state(worker: TrackedWorker, now: float, timing: Timing) -> tuple[Wo
         return WorkerState.ERROR, worker.refusal
     if worker.stopped and not (worker.connected and worker.running):
         return WorkerState.OFFLINE, "stopped; keima cluster restart starts it again"
+    if worker.quiet_until and not (worker.connected and worker.running):
+        return WorkerState.OFFLINE, f"quiet hours until {worker.quiet_until}"
     if worker.busy:
         return WorkerState.SYNCING, worker.busy
     if not worker.connected:
@@ -382,6 +407,8 @@ def _derive_connected_state(worker: TrackedWorker, silence: float, timing: Timin
         return WorkerState.SYNCING, worker.activity or worker.waits_for or "starting"
     if silence >= timing.offline_seconds:
         return WorkerState.OFFLINE, "its process runs, but its heartbeat has stopped"
+    if worker.model_wanted_at is not None and worker.heard_at - worker.model_wanted_at < timing.model_seconds:
+        return WorkerState.SYNCING, f"waits for the whole file of model {worker.sent_version}"
     if worker.activity == "error":
         return WorkerState.ERROR, worker.error
     if worker.model_version != worker.sent_version:

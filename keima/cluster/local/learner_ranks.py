@@ -83,7 +83,7 @@ def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -
     """
     leaving, noticed = False, 0.0
 
-    def look() -> float:
+    def check_ranks() -> float:
         nonlocal noticed
         failed = {rank: process for rank, process in processes.items() if process.exitcode}
         if failed and not noticed:
@@ -96,7 +96,7 @@ def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -
             os._exit(1)
         return WATCH_SECONDS
 
-    thread = SteppingThread("learner-ranks", look, lambda: leaving)
+    thread = SteppingThread("learner-ranks", check_ranks, lambda: leaving)
     thread.start()
     try:
         yield

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
 from keima.base.system.signals import ignore_terminal_signals
-from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
+from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_local_workers
 from keima.coach.backends.backend import FolderBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.schema import Settings
@@ -237,9 +238,9 @@ def spread_processes(
     """Return the workers of this machine by its GPUs and the run's settings, or by ``spread``.
 
     Raises:
-        ValueError: see ``spread_here``.
+        ValueError: see ``spread_local_workers``.
     """
-    spread = spread or spread_here(settings)
+    spread = spread or spread_local_workers(settings)
     if spread.note:
         log_event(spread.note)
     return LocalProcesses(
@@ -286,7 +287,7 @@ def play_in_folder(root: Path, *, worker_class: str, device: str, workers: int) 
     try:
         worker = load_worker_class(worker_class)(root)
         worker.device = device
-        worker.most_threads = max(1, len(os.sched_getaffinity(0)) // workers)
+        worker.most_threads = max(1, count_usable_cores() // workers)
         worker.run()
     except Exception:
         log.exception("worker %s ends", root.name)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from keima.base.system.limits import count_usable_cores
 from keima.config.schema import Settings
 from keima.networks.inference.evaluator import count_gpus
 
@@ -86,7 +87,7 @@ def spread_workers(
     return Spread(devices=devices, note=note)
 
 
-def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
+def spread_local_workers(settings: Settings, *, per_gpu: int | None = None) -> Spread:
     """Spread the workers of this machine by the run's settings, or with ``per_gpu`` for each GPU.
 
     Raises:
@@ -95,7 +96,7 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
     asked = settings.self_play.workers
     gpus = worker_gpus(settings)
     workers = None if asked == "auto" else asked
-    return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
+    return spread_workers(gpus, cores=count_usable_cores(), workers=workers, per_gpu=per_gpu)
 
 
 def worker_gpus(settings: Settings) -> tuple[str, ...]:

@@ -10,24 +10,34 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keima.base.reports.formats import format_duration
+from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.code import PROGRAM
+from keima.cluster.agent.commands import (
+    ALIVE,
+    START,
+    TAIL,
+    UNPACK,
+    UNPACK_CACHE,
+    Alive,
+    AliveRequest,
+    Probe,
+    StartRequest,
+    TailRequest,
+    UnpackCacheRequest,
+    UnpackRequest,
+    printable_start,
+)
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import wheels
 from keima.cluster.machines.check import Finding, refuse_unfit, run_checks, worker_slots
 from keima.cluster.machines.install_errors import explain_install_error
 from keima.cluster.machines.machine import (
-    Alive,
-    Probe,
-    Started,
-    Tail,
     bootstrap_command,
-    call_remote,
     own_python,
-    printable_start,
     probe_machine,
     release_folder,
     slot_variables,
-    validate_answer,
 )
 from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_name, worker_requirements
 from keima.cluster.machines.wheels import Wheel
@@ -37,8 +47,8 @@ from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
-TEST_GAME_PLACE = f"{JOBS}/rehearsal"
-REHEARSAL_GAME = "tic_tac_toe"
+TEST_GAME_PLACE = f"{JOBS}/test-games"
+TEST_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and writes its exit code there.
@@ -48,7 +58,7 @@ WITH_EXIT_CODE = (
 POLL_SECONDS = 1.0
 STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
-NOT_FIXABLE = ("folder", "disk", "gpu")  # findings that bootstrap cannot fix
+NOT_FIXABLE = ("folder", "disk", "gpu", "python")  # findings that bootstrap cannot fix
 NO_PIP_SETTINGS = PipSettings()
 LARGE_WHEEL_BYTES = 20 * 10**6  # bytes; the transfer of such a wheel has a line of its own
 REMEMBERED = 60  # lines of a step's output, from which its failure is explained
@@ -64,7 +74,7 @@ def bootstrap_machine(
     report: Callable[[str], None],
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -98,7 +108,7 @@ def bootstrap_steps(
     *,
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
 ) -> Iterator[str]:
     """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""
@@ -137,13 +147,8 @@ def send_code(transport: Transport, machine: WorkerSettings, required: WorkerReq
     archive = f".remote/{wheel_name(required.code_hash)}"
     packed = pack_code(required, root)
     transport.put(packed, archive)
-    call_remote(
-        transport,
-        "unpack",
-        {"archive": archive, "hash": required.code_hash, "extra": required.extra},
-        python=machine.python,
-        seconds=60.0,
-    )
+    request = UnpackRequest(archive=archive, hash=required.code_hash, extra=required.extra)
+    call_remote(transport, UNPACK, request, python=machine.python, seconds=60.0)
     return len(packed)
 
 
@@ -156,9 +161,8 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, required
     if not pip.wheels:
         return []
     assert found.python is not None
-    python, machine = found.python.version, found.machine
     try:
-        return wheels.fitting_wheels(Path(pip.wheels), required.pins, version=python, machine=machine)
+        return wheels.fitting_wheels(Path(pip.wheels), required.pins, found.python)
     except wheels.NoWheels as error:
         what, _, remedy = str(error).partition("; ")
         raise Refused(transport.worker, what, remedy) from error
@@ -257,11 +261,11 @@ def play_test_game(
     if read_job_status(transport, place, machine).code == 0:
         return
     yield from send_compiled_code(transport, machine, found)
-    yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
-    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--rehearse", game]
+    yield "plays test games; first it compiles what is not compiled there yet, which takes minutes"
+    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--test-games", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     env = slot_variables(slot, machine)
-    yield from run_long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
+    yield from run_long_step(transport, place, argv, env, "the test games", machine=machine, required=required)
 
 
 def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
@@ -275,8 +279,8 @@ def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Pro
         f".remote/compiled-{secrets.token_hex(4)}.tar.gz"  # a name of its own: another checkout may be doing the same
     )
     transport.put(packed, archive)
-    request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
-    call_remote(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
+    request = UnpackCacheRequest(archive, machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT))
+    call_remote(transport, UNPACK_CACHE, request, python=machine.python, seconds=60.0)
     yield f"sent what is compiled here, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
 
 
@@ -296,27 +300,17 @@ def run_long_step(
         RemoteFailure: it failed.
     """
     python = machine.python
-    read = validate_answer(
-        transport, Tail, call_remote(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)
-    ).end
-    request = {
-        "place": place,
-        "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv],
-        "env": env,
-        "log": JOB_LOG,
-        "shared": True,
-    }
-    begun = validate_answer(
-        transport, Started, call_remote(transport, "start", request, python=python, private=bool(env))
-    )
-    if begun.already:
+    read = call_remote(transport, TAIL, TailRequest(JOB_LOG, lines=0), python=python).end
+    command = ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv]
+    request = StartRequest(place=place, argv=command, env=env, log=JOB_LOG, shared=True)
+    if call_remote(transport, START, request, python=python, private=bool(env)).already:
         yield "an earlier bootstrap is still running"
     yield from follow_log(transport, place, read, what, machine=machine, required=required)
 
 
 def read_job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
     """Return the state of the long command at ``place``."""
-    return validate_answer(transport, Alive, call_remote(transport, "alive", {"place": place}, python=machine.python))
+    return call_remote(transport, ALIVE, AliveRequest(place), python=machine.python)
 
 
 def follow_log(
@@ -331,8 +325,7 @@ def follow_log(
     began = reported = time.monotonic()
     while True:
         state = read_job_status(transport, place, machine)
-        request = {"log": JOB_LOG, "lines": 200, "offset": read}
-        new = validate_answer(transport, Tail, call_remote(transport, "tail", request, python=machine.python))
+        new = call_remote(transport, TAIL, TailRequest(JOB_LOG, lines=200, offset=read), python=machine.python)
         read = new.end
         lines = [printable_start(line) for line in new.text.splitlines() if line.strip()]
         said = (said + lines)[-REMEMBERED:]
@@ -347,7 +340,7 @@ def follow_log(
             )
         if now - reported >= STILL_SECONDS:
             reported = now
-            yield f"still running after {(now - began) / 60:.0f} min"
+            yield f"still running after {format_duration(now - began)}"
         yield ""
     again = bootstrap_command(required, transport.worker)
     if state.code is None:

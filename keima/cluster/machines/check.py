@@ -5,11 +5,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from keima.cluster.agent.commands import Gpu, Interpreter, Probe
 from keima.cluster.agent.inspection import OLDEST_PYTHON
 from keima.cluster.machines.machine import (
-    Gpu,
-    Interpreter,
-    Probe,
     WorkerSlot,
     bootstrap_command,
     own_python,
@@ -21,6 +19,7 @@ from keima.config.sections.workers import WorkerSettings
 
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
+COMPILE_MEMORY = 3 * 2**29  # bytes for the first of them, as it compiles the search: 1.44 GB were measured with Go
 LEAST_GPU_MEMORY = 10**9  # bytes for each worker: CUDA itself takes half of it
 CLOCK_SECONDS = 60.0  # more is worth a warning; no clocks are compared
 
@@ -74,7 +73,8 @@ def refuse_unfit(worker: str, checked: Iterable[Finding], *, named: bool = False
     wrong = fatal_findings(checked)
     if wrong:
         what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
-        raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
+        remedies = dict.fromkeys(part for finding in wrong for part in finding.remedy.split("; "))
+        raise Refused(worker, what, "; ".join(remedies))
 
 
 def worker_slots(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
@@ -121,11 +121,13 @@ def _check_disk(probe: Probe) -> Finding:
 def _check_memory(probe: Probe, machine: WorkerSettings) -> Finding:
     workers = len(worker_slots(probe, machine))
     text = f"{_gigabytes_text(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
-    if probe.memory >= workers * LEAST_MEMORY:
+    if probe.memory >= max(workers * LEAST_MEMORY, COMPILE_MEMORY):
         return _passed("memory", text)
+    if probe.memory < COMPILE_MEMORY:
+        text += f", and compiling the search takes {_gigabytes_text(COMPILE_MEMORY)}"
     fewer = max(1, probe.memory // LEAST_MEMORY)
     remedy = (
-        "play on another machine"
+        "give it more memory (a container: raise its limit), or play on another machine"
         if workers == 1
         else f"say `processes: {fewer}` for this worker in the config, or fewer gpu_ids"
     )
@@ -200,6 +202,8 @@ def _check_code(probe: Probe, machine: WorkerSettings, required: WorkerRequireme
         clone = (
             "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
         )
+        if probe.releases:
+            return _failed("code", f"its code is an older release ({probe.releases[-1]}), not ours", bootstrap)
         return _failed("code", "our code is not there", f"{bootstrap}; {clone}")
     if release_folder(required.code_hash) in found:
         return _failed(

@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.inspection import processor_name
-from keima.cluster.machines.machine import Probe
 from keima.compilation import decorators as compiled
 from keima.paths import PACKAGE
 

@@ -9,7 +9,7 @@ from keima.config.sections.workers import WorkerSettings
 
 
 class MachineSource(Protocol):
-    """Machines that are not in the config's list, such as seats on a Ray or Slurm cluster.
+    """Machines that are not in the config's list, such as slots on a Ray or Slurm cluster.
 
     A fleet is stepped by one thread for each machine, so ``connect`` and what it returns are used from several threads
     at a time; ``machines`` and ``close`` by one.

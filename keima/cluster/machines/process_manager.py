@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
 from keima.cluster.machines.check import Finding, fatal_findings, refuse_unfit, run_checks, worker_slots
-from keima.cluster.machines.machine import Probe, WorkerSlot, worker_place
+from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.transport import Transport
 from keima.config.sections.workers import PipSettings, WorkerSettings

@@ -2,7 +2,6 @@
 missing.
 """
 
-import platform
 import re
 import shlex
 import sys
@@ -10,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from keima.cluster.agent.commands import Interpreter
+from keima.cluster.agent.inspection import list_wheel_platforms
+
 WHEELS_FOLDER = "wheels"  # on the machine, until they are installed
 WHEEL_NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
 )
-# pip takes only those that are named.
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 UNPACKED = 4  # an installed wheel takes at most this many times its size
 
 
@@ -31,20 +31,19 @@ class Wheel:
     size: int  # bytes
 
 
-def fitting_wheels(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> list[Wheel]:
-    """Return the wheels of a folder that fit a machine, smallest first.
+def fitting_wheels(folder: Path, pins: Sequence[str], python: Interpreter) -> list[Wheel]:
+    """Return the wheels of a folder that a machine's interpreter can install, smallest first.
 
     Args:
         folder: on this machine.
         pins: the packages, such as ``numpy==2.4.6``.
-        version: the version of the machine's Python.
-        machine: the kind of its processor, as ``uname -m`` prints it.
+        python: the machine's interpreter.
 
     Raises:
         NoWheels: a required package is missing in the required version.
     """
     try:
-        wheels = [path for path in folder.expanduser().glob("*.whl") if _fits_machine(path.name, version, machine)]
+        wheels = [path for path in folder.expanduser().glob("*.whl") if _fits_interpreter(path.name, python)]
     except OSError as error:
         raise NoWheels(f"{folder} cannot be read: {error.strerror}") from error
     have = {
@@ -54,18 +53,23 @@ def fitting_wheels(folder: Path, pins: Sequence[str], *, version: Sequence[int],
     }
     missing = [pin for pin in pins if (_normalized_name(pin.partition("==")[0]), pin.partition("==")[2]) not in have]
     if missing:
-        python = ".".join(map(str, version[:2]))
-        what = f"{folder} has no wheels of {_shortened_list(missing)} for Python {python} on {machine}"
-        raise NoWheels(f"{what}; run here: {download_command(folder, pins, version=version, machine=machine)}")
+        newest = max(python.platforms, key=_libc_version, default="an unknown platform")
+        what = f"{folder} has no wheels of {_shortened_list(missing)} for Python {_version_text(python)} on {newest}"
+        raise NoWheels(f"{what}; run here: {download_command(folder, pins, python)}")
     return sorted((Wheel(path, path.stat().st_size) for path in wheels), key=lambda wheel: wheel.size)
 
 
-def download_command(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> str:
-    """Return the command that fills the folder, on this machine, for a machine of this kind."""
+def download_command(folder: Path, pins: Sequence[str], python: Interpreter) -> str:
+    """Return the command that fills the folder, on this machine, for an interpreter of another one.
+
+    pip takes only the platforms that are named, so all are, unless this machine has the same.
+    """
     command = "pip download --only-binary=:all:"
-    if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
-        command += f" --python-version {'.'.join(map(str, version[:2]))}"
-        command += "".join(f" --platform {kind}_{machine}" for kind in PLATFORMS)
+    if tuple(python.version[:2]) != sys.version_info[:2] or set(python.platforms) != set(list_wheel_platforms()):
+        command += f" --python-version {_version_text(python)}"
+        today = (name for name in python.platforms if name.startswith(("manylinux2014", "manylinux_2", "musllinux")))
+        named = [name for name in today if not (2, 0) < _libc_version(name) < (2, 17)]
+        command += "".join(f" --platform {name}" for name in sorted(named, key=_libc_version, reverse=True))
     return f"{command} --dest {shlex.quote(str(folder))} {' '.join(pins)} pip"
 
 
@@ -74,18 +78,28 @@ def installed_size(wheels: Iterable[Wheel]) -> int:
     return UNPACKED * sum(wheel.size for wheel in wheels)
 
 
-def _fits_machine(name: str, version: Sequence[int], machine: str) -> bool:
-    """Return whether a Linux machine with this Python can use a wheel, by the name of its file."""
+def _fits_interpreter(name: str, python: Interpreter) -> bool:
+    """Return whether an interpreter can install a wheel, by the name of its file."""
     found = WHEEL_NAME.fullmatch(name)
     if found is None or found["name"] == "keima":  # which travels as a release
         return False
-    digits = "".join(map(str, version[:2]))
-    pythons, abi, platforms = found["python"].split("."), found["abi"], found["platform"].split(".")
-    stable = abi == "abi3" and any(
-        re.fullmatch("cp3[0-9]*", each) and int(each[3:] or 0) <= version[1] for each in pythons
+    digits = "".join(map(str, python.version[:2]))
+    pythons, abis, platforms = (set(found[key].split(".")) for key in ("python", "abi", "platform"))
+    stable = "abi3" in abis and any(
+        re.fullmatch("cp3[0-9]*", each) and int(each[3:] or 0) <= python.version[1] for each in pythons
     )
-    right = stable or bool({"py3", "py2.py3", f"py{digits}", f"cp{digits}"} & set(pythons))
-    return right and any(each == "any" or ("linux" in each and each.endswith(f"_{machine}")) for each in platforms)
+    right = bool({"py3", f"py{digits}", f"cp{digits}"} & pythons) and bool({"none", f"cp{digits}"} & abis)
+    return (stable or right) and bool({"any", *python.platforms} & platforms)
+
+
+def _version_text(python: Interpreter) -> str:
+    return ".".join(map(str, python.version[:2]))
+
+
+def _libc_version(name: str) -> tuple[int, int]:
+    """Return the version of libc in the tag of a platform; (0, 0) if it has none."""
+    found = re.search(r"linux_(\d+)_(\d+)_", name)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _normalized_name(name: str) -> str:

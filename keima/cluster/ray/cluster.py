@@ -16,15 +16,15 @@ from ray._private.state import available_resources_per_node
 from ray._raylet import GcsClient
 from ray.actor import ActorHandle
 
+from keima.cluster.agent.commands import printable_start
 from keima.cluster.agent.packing import remote_program
-from keima.cluster.machines.machine import printable_start
 from keima.cluster.machines.release import WorkerRequirements, pack_code
 from keima.cluster.ray import actor
 from keima.cluster.ray.errors import as_cluster_error, ray_error_text
 from keima.cluster.ray.token_probe import REFUSED
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.config.sections.ray import RaySettings
-from keima.paths import program_of, with_code
+from keima.paths import program_of, with_code_on_path
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def requires_token(address: str) -> bool:
     command = [*program_of("keima.cluster.ray.token_probe"), address]
     done = subprocess.run(
         command,
-        env=with_code({**os.environ, "RAY_AUTH_MODE": "disabled"}),
+        env=with_code_on_path({**os.environ, "RAY_AUTH_MODE": "disabled"}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

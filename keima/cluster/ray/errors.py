@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from ray import exceptions
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 
 NODE = re.compile(r" Node Id: [0-9a-f]+")
@@ -39,11 +39,11 @@ def as_cluster_error(worker: str, doing: str, error: exceptions.RayError) -> Clu
         case exceptions.RuntimeEnvSetupError():
             return Refused(worker, f"Ray cannot make the job's runtime environment: {said}", "correct its runtime_env")
         case exceptions.GetTimeoutError():
-            return Unreachable(worker, f"its seat has not answered in time ({doing})")
+            return Unreachable(worker, f"its slot has not answered in time ({doing})")
         case exceptions.OutOfDiskError() | exceptions.ObjectStoreFullError():
             return RemoteFailure(worker, f"{doing}: {said}", DISK)
         case exceptions.RayActorError():
-            return Unreachable(worker, f"its seat has ended: {said}")
+            return Unreachable(worker, f"its slot has ended: {said}")
         case exceptions.RayTaskError():
             return RemoteFailure(worker, f"{doing}: unexpected: {said}")
         case _:

@@ -1,13 +1,15 @@
 """Where a slot is, and whether its node can play: the versions of Python and Ray, and the GPU."""
 
 import platform
+from dataclasses import dataclass
 
-from keima.cluster.machines.machine import PathText, PrintableText, RemoteAnswer
+from keima.cluster.agent.commands import PathText, PrintableText
 from keima.cluster.ray import PACKAGE
 from keima.cluster.ssh.errors import Refused
 
 
-class NodeFacts(RemoteAnswer):
+@dataclass(frozen=True)
+class NodeFacts:
     """What a slot says of its node."""
 
     worker: PrintableText  # whose folder it has taken
@@ -46,7 +48,7 @@ def assigned_gpu(worker: str, node: NodeFacts) -> int:
     first = node.gpus.partition(",")[0]
     if not first.isdecimal():
         remedy = "start Ray there without CUDA_VISIBLE_DEVICES, or with numbers in it"
-        raise Refused(worker, f"{node.host}: Ray gives the seat the GPU {first or '(none)'}, not a number", remedy)
+        raise Refused(worker, f"{node.host}: Ray gives the slot the GPU {first or '(none)'}, not a number", remedy)
     return int(first)
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import ray
 
+from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines.bootstrap import send_code, send_compiled_code
 from keima.cluster.machines.check import Finding, refuse_unfit
-from keima.cluster.machines.machine import Probe, WorkerSlot
+from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import RemoteProcessManager, Report
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ray.node_facts import NodeFacts, assigned_gpu, check_versions

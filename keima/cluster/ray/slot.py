@@ -12,7 +12,6 @@ It runs before the packages are checked, and uses only the standard library.
 """
 
 import fcntl
-import json
 import os
 import platform
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import FileTooLarge
+from keima.cluster.agent.commands import STOP, StopRequest, to_json
 from keima.cluster.agent.owner import GAMES_SUFFIX, read_contents_label
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import LocalTransport, Stream, StreamEnded
@@ -73,10 +73,10 @@ class RaySlot:
 
     # The folder.
 
-    def settle(self, run_id: str, tag: str, fresh: str) -> dict[str, Any] | None:
+    def take_folder(self, run_id: str, tag: str, fresh: str) -> dict[str, Any] | None:
         """Take a folder: one with anything of this run, or ``fresh``; None if another run's slot has that."""
         for worker in [*(self._of_run(run_id, tag)), fresh]:
-            if self.hold(worker):
+            if self.lock_folder(worker):
                 self._files.worker = worker
                 return {
                     "worker": worker,
@@ -88,12 +88,13 @@ class RaySlot:
                 }
         return None
 
-    def hold(self, worker: str) -> bool:
+    def lock_folder(self, worker: str) -> bool:
         """Take a worker's folder; return whether it was free."""
         if worker in self._held:
             return True
         folder = self._root / WORKERS
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Slots of earlier versions, which may still run, hold a lock of this name.
         lock = os.open(folder / f".{worker}.seat", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,14 +105,14 @@ class RaySlot:
         self._guards[worker] = self._begin_guard(worker, lock)
         return True
 
-    def left_overs(self, run_id: str, tag: str) -> list[str]:
+    def find_left_games(self, run_id: str, tag: str) -> list[str]:
         """Return the workers of this run with games in their outbox and no slot, and those that this slot holds."""
         found = []
         for worker in self._of_run(run_id, tag):
-            if worker != self._files.worker and self._has_games(worker, tag) and self.hold(worker):
+            if worker != self._files.worker and self._has_games(worker, tag) and self.lock_folder(worker):
                 found.append(worker)
         for worker in self._held.keys() - {*found, self._files.worker}:
-            self._let_go(worker)
+            self._release_folder(worker)
         return found
 
     def _of_run(self, run_id: str, tag: str) -> Iterator[str]:
@@ -133,8 +134,8 @@ class RaySlot:
     def _begin_guard(self, worker: str, lock: int) -> int:
         """Begin the guard of a worker; return the descriptor whose end it waits for."""
         theirs, ours = os.pipe()
-        request = {"place": f"{WORKERS}/{worker}", "seconds": GUARD_SECONDS}
-        command = [sys.executable, "-I", self._program, "stop", "stop", json.dumps(request)]
+        request = to_json(StopRequest(f"{WORKERS}/{worker}", GUARD_SECONDS))
+        command = [sys.executable, "-I", self._program, "stop", STOP.name, request]
         subprocess.run(
             ["/bin/sh", "-c", GUARD, "guard", *command],
             cwd=self._root,
@@ -146,7 +147,7 @@ class RaySlot:
         os.close(theirs)
         return ours
 
-    def _let_go(self, worker: str) -> None:
+    def _release_folder(self, worker: str) -> None:
         os.close(self._guards.pop(worker))
         os.close(self._held.pop(worker))
 

@@ -23,6 +23,7 @@ from ray import exceptions
 from ray.actor import ActorHandle
 
 from keima.base.system.threads import SteppingThread
+from keima.cluster.agent.call import check_value
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ray.cluster import NAME, RayCluster
@@ -44,7 +45,7 @@ REFUSED_SECONDS = 60.0  # ... and after a refusal, of the cluster or of a slot
 LEFT_OVERS_SECONDS = 15.0  # between two searches for games that earlier slots have left
 CLOSE_SECONDS = 10.0
 START_SECONDS = 15.0  # for a slot to come to life on a node with room
-PATIENCE_SECONDS = 60.0  # with seats: auto, for a slot to find room
+PATIENCE_SECONDS = 60.0  # with slots: auto, for a slot to find room
 NUMBERED = re.compile(r"ray-([1-9][0-9]{0,8})")
 
 
@@ -61,7 +62,7 @@ class _SlotState:
     retry_at: float = 0.0
     ended: ClusterError | None = None  # set by the thread of a connection
     search: Any = None  # the object with the left-overs that it finds
-    left_overs: tuple[str, ...] = ()
+    left_games: tuple[str, ...] = ()
     is_new: bool = True  # no slot has had a folder of this name
 
 
@@ -111,9 +112,9 @@ class RaySource:
         self._trouble: ClusterError | None = None  # with the whole cluster
         self._logged, self._news = "", deque[str]()
         self._join_at = self._search_at = clock()
-        self._no_room_beyond = 0  # with seats: auto, the room that turned out to be none
+        self._no_room_beyond = 0  # with slots: auto, the room that turned out to be none
         self._closed = False
-        count = 1 if settings.seats == "auto" else settings.seats
+        count = 1 if settings.slots == "auto" else settings.slots
         self._slots = [_SlotState(self._new_name(), clock()) for _ in range(count)]
         self._listed: dict[str, _ListedMachine] = {}
         self._machines: tuple[WorkerSettings, ...] = ()
@@ -133,7 +134,7 @@ class RaySource:
         """See ``MachineSource``."""
         listed = self._listed.get(machine.name)
         if listed is None:
-            raise Unreachable(machine.name, "its seat has left the cluster")
+            raise Unreachable(machine.name, "its slot has left the cluster")
         if listed.actor is None or listed.node is None:
             raise self._connect_error(machine.name, listed)
         return RayTransport(machine.name, listed.actor, self._objects, partial(_note_end, listed.slot, listed.actor))
@@ -144,7 +145,7 @@ class RaySource:
         def slot() -> tuple[NodeFacts, bool]:
             listed = self._listed.get(machine.name)
             if listed is None or listed.node is None:
-                raise Unreachable(machine.name, "its seat has left the cluster")
+                raise Unreachable(machine.name, "its slot has left the cluster")
             return listed.node, listed.plays
 
         gpu = self._settings.num_gpus > 0
@@ -167,7 +168,7 @@ class RaySource:
             return Refused(name, trouble.what, trouble.remedy)
         if trouble and listed.actor is None:
             return NotReadyYet(name, trouble.what, trouble.remedy)
-        what, remedy = "its seat in the Ray cluster is being started", ""
+        what, remedy = "its slot in the Ray cluster is being started", ""
         if self._clock() - listed.slot.since >= START_SECONDS:
             what, remedy = self._waiting_text()
         return NotReadyYet(name, f"{trouble.what}; {what}" if trouble else what, remedy)
@@ -175,7 +176,7 @@ class RaySource:
     def _waiting_text(self) -> tuple[str, str]:
         gpu = f" and {self._settings.num_gpus:g} GPU" if self._settings.num_gpus else ""
         what = f"it waits for a node of the Ray cluster with {self._settings.num_cpus:g} CPU{gpu} to spare"
-        return what, "add nodes, or ask for fewer distributed.ray.seats"
+        return what, "add nodes, or ask for fewer distributed.ray.slots"
 
     # The thread.
 
@@ -190,7 +191,7 @@ class RaySource:
         except ClusterError as error:
             self._note_trouble(error)
         except exceptions.RayError as error:
-            self._note_trouble(as_cluster_error(NAME, "looking after the seats", error))
+            self._note_trouble(as_cluster_error(NAME, "looking after the slots", error))
         except Exception as error:
             log.exception("%s: unexpected", NAME)
             self._note_trouble(
@@ -210,7 +211,7 @@ class RaySource:
         cluster.refuse_open_cluster()
         for slot in self._slots:
             self._update_slot(slot, cluster)
-        if self._settings.seats == "auto":
+        if self._settings.slots == "auto":
             self._follow_room(cluster.count_free_slots())
         self._search_left_overs()
 
@@ -226,7 +227,7 @@ class RaySource:
             try:
                 kind, said = ray.get(slot.answer)
             except exceptions.RayError as error:
-                self._replace_slot(slot, as_cluster_error(NAME, "taking a seat", error), REFUSED_SECONDS)
+                self._replace_slot(slot, as_cluster_error(NAME, "taking a slot", error), REFUSED_SECONDS)
                 return
             if kind != "ok":
                 self._replace_slot(slot, Refused(NAME, *said), REFUSED_SECONDS)
@@ -234,7 +235,7 @@ class RaySource:
                 self._rename(slot, self._new_name())
                 slot.answer = self._request_folder(slot)
             else:
-                slot.node, slot.answer, slot.trouble = NodeFacts.model_validate(said), None, None
+                slot.node, slot.answer, slot.trouble = check_value(slot.name, NodeFacts, said), None, None
                 self._rename(slot, slot.node.worker)
                 slot.is_new = False
 
@@ -242,14 +243,14 @@ class RaySource:
         """Have a slot take a folder; a new folder has a name that none had, or two nodes could have one each."""
         assert slot.actor is not None
         fresh = slot.name if slot.is_new else self._new_name()
-        return slot.actor.call.remote("settle", self._run_id, run_tag(self._run_id), fresh)
+        return slot.actor.call.remote("take_folder", self._run_id, run_tag(self._run_id), fresh)
 
     def _replace_slot(self, slot: _SlotState, trouble: ClusterError, seconds: float) -> None:
         """Note that a slot has ended, and ask for another one in its place after so many seconds."""
         if slot.actor is not None:
             ray.kill(slot.actor)
         slot.actor = slot.answer = slot.node = slot.ended = slot.search = None
-        slot.left_overs = ()
+        slot.left_games = ()
         slot.trouble, slot.retry_at = trouble, self._clock() + seconds
 
     def _rename(self, slot: _SlotState, name: str) -> None:
@@ -287,18 +288,18 @@ class RaySource:
             if slot.search is not None and ray.wait([slot.search], timeout=0)[0]:
                 try:
                     kind, found = ray.get(slot.search)
-                    slot.left_overs = tuple(found) if kind == "ok" else ()
+                    slot.left_games = tuple(found) if kind == "ok" else ()
                 except exceptions.RayActorError:
-                    slot.ended = Unreachable(NAME, "its seat has ended")
+                    slot.ended = Unreachable(NAME, "its slot has ended")
                 slot.search = None
             elif search and slot.search is None:
-                slot.search = slot.actor.call.remote("left_overs", self._run_id, run_tag(self._run_id))
+                slot.search = slot.actor.call.remote("find_left_games", self._run_id, run_tag(self._run_id))
 
     def _update_machines(self) -> None:
         """Renew what the fleet sees."""
         found: dict[str, _ListedMachine] = {}
         for slot in self._slots:
-            for name in slot.left_overs:
+            for name in slot.left_games:
                 found[name] = _ListedMachine(slot=slot, actor=slot.actor, node=slot.node, plays=False, trouble=None)
         for slot in self._slots:
             if slot.node is None and slot.name in found:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 from keima.cluster.slurm.jobs import FORMAT, Job, array_ranges, parse_jobs
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.config.sections.slurm import SLURM_NAME

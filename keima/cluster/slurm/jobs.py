@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 from keima.config.sections.slurm import SLURM_NAME
 
 # Of squeue's --Format, with the most characters of each. A bar follows each: names of nodes and partitions hold none.

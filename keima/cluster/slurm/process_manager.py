@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from keima.base.files import FileTooLarge
+from keima.cluster.agent.commands import printable_start
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import STOP_SECONDS, TAIL_LINES, ProcessStatus, Report
@@ -71,7 +72,7 @@ class SlurmProcessManager:
         except (FileNotFoundError, FileTooLarge):
             return ""
         lines = text.decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
-        return "\n".join(remote.printable_start(line) for line in lines)
+        return "\n".join(printable_start(line) for line in lines)
 
 
 def _array_of_output(name: str) -> int:

@@ -19,7 +19,7 @@ from keima.cluster.slurm.jobs import (
     stuck_text,
     waiting_text,
 )
-from keima.cluster.ssh.errors import ClusterError
+from keima.cluster.ssh.errors import ClusterError, describe_failure
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ class JobQueue:
         try:
             array = self._slurm.submit(self._submission.script, slots, self._submission.options)
         except ClusterError as error:
-            self._note_refusal(cluster_error_text(error))
+            self._note_refusal(describe_failure(error))
             return
         with self._guard:
             now, kept = self._clock(), [slot for slot in slots if slot in self._wanted]
@@ -233,7 +233,7 @@ class JobQueue:
         try:
             found = self._slurm.jobs(self._submission.name)
         except ClusterError as error:
-            text = cluster_error_text(error)
+            text = describe_failure(error)
             if text != self._problem:
                 self._log_event(f"the queue of Slurm cannot be seen: {text}")
             with self._guard:
@@ -300,8 +300,3 @@ class JobQueue:
         if slot not in self._wanted:
             self._judged[slot] = end
         return f"{slot_name(slot)}: {end.text}"
-
-
-def cluster_error_text(error: ClusterError) -> str:
-    """Return what happened and what fixes it, without the machine's name."""
-    return error.what + (f"; {error.remedy}" if error.remedy else "")

@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from keima.base.system.threads import SteppingThread
+from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import send_code
 from keima.cluster.machines.check import Finding, refuse_unfit, run_checks
-from keima.cluster.machines.machine import Probe, release_folder
+from keima.cluster.machines.machine import release_folder
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.slurm.file_system import CACHED, SHARED, can_lock_files, file_system_of

@@ -20,7 +20,7 @@ class Unreachable(ClusterError):
 
 
 class NotReadyYet(Unreachable):
-    """The machine will come without anybody's doing, such as a seat that waits for a node. Retry soon."""
+    """The machine will come without anybody's doing, such as a slot that waits for a node. Retry soon."""
 
 
 class RemoteFailure(ClusterError):
@@ -34,3 +34,10 @@ class Refused(RemoteFailure):
 
     Retrying soon does not help.
     """
+
+
+def describe_failure(error: Exception) -> str:
+    """Return what happened and what fixes it, without the machine's name."""
+    if isinstance(error, ClusterError):
+        return error.what + (f"; {error.remedy}" if error.remedy else "")
+    return str(error)

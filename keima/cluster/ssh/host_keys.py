@@ -7,8 +7,8 @@ import hashlib
 import hmac
 import os
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keima.cluster.ssh.errors import Refused
@@ -29,6 +29,36 @@ class HostKey:
     def fingerprint(self) -> str:
         """The fingerprint, as ssh prints it."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class KeyScan:
+    """What ssh-keyscan is asked for, to learn the key of a host."""
+
+    options: str  # the kind of key, and the port
+    host: str
+    file: str = ""  # where the key goes
+
+    @property
+    def command(self) -> str:
+        """The command line, without the file."""
+        return f"ssh-keyscan {self.options} {self.host}"
+
+
+class UnknownHostKey(Refused):
+    """The machine's host key is not known. ``scan`` would fetch it; None: ssh-keyscan cannot reach the machine."""
+
+    def __init__(self, worker: str, what: str, remedy: str, scan: KeyScan | None) -> None:
+        super().__init__(worker, what, remedy)
+        self.scan = scan
+
+
+def scan_commands(scans: Iterable[KeyScan]) -> list[str]:
+    """Return the shell commands that fetch the keys of several hosts: one for all that have the same options."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for scan in scans:
+        together.setdefault((scan.options, scan.file), []).append(scan.host)
+    return [f"ssh-keyscan {options} {' '.join(hosts)} >> {file}" for (options, file), hosts in together.items()]
 
 
 @dataclass(frozen=True)
@@ -68,7 +98,7 @@ def known_host_keys(host: str, port: int, files: Sequence[Path], *, alias: str |
     return KnownHost(name, tuple(_matching_lines(files, name)), plain, files[0])
 
 
-def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
+def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: bool, scan: KeyScan | None) -> bool:
     """Accept only a machine that shows a known key, or a new machine if ``accept_new``.
 
     Args:
@@ -76,7 +106,7 @@ def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: b
         known: what the user's files contain about the machine.
         key: the key that it shows.
         accept_new: whether to accept and store the key of a new machine.
-        scan: the ssh-keyscan command that would fetch its keys; None: no such command reaches it.
+        scan: how ssh-keyscan would fetch its key; None: it does not reach the machine.
 
     Returns:
         Whether it is new: its key is now in the user's file.
@@ -109,10 +139,11 @@ def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: b
     file = shlex.quote(str(known.file))
     entry = shlex.quote(known_hosts_line(known.name, key))
     only = " (it trusts a certificate authority there, which is not supported)" if known.lines else ""
-    raise Refused(
+    raise UnknownHostKey(
         worker,
         f"the host key of {known.name} is not known{only}: it shows {key.kind} {key.fingerprint}",
-        f"if that is its own: {scan or f'echo {entry}'} >> {file}",
+        f"if that is its own: {scan.command if scan else f'echo {entry}'} >> {file}",
+        scan and replace(scan, file=file),
     )
 
 

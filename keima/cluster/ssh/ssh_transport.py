@@ -18,8 +18,9 @@ from typing import Literal
 import scp
 
 from keima.base.files import PART, FileTooLarge
-from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import (
+    REMEDIES,
     SEND_SECONDS,
     STREAM_CHUNK,
     Completed,
@@ -57,9 +58,15 @@ MODELS = (".model", ".delta")  # these go by SCP whatever their size: 4 ms more 
 MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
 POLL_SECONDS = 0.05  # interval for reading a program's stderr while stdout is silent
 MOST_CONNECTIONS = 3  # to one machine: where a server allows one session each, for files, the agent and other programs
+# Says on standard error why a file cannot be written, and on standard output how much space its disk has.
+WRITE_SCRIPT = 'LC_ALL=C; export LC_ALL; mkdir -p "$1" && : > "$2" && rm -f "$2"; df -Pk "$1"'
 NOISY = (
     "its shell prints text in sessions without a terminal: put `case $- in *i*) ;; *) return ;; esac` first in its "
     "~/.bashrc (or what its shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
+)
+FORCED = (
+    "its sshd runs a command of its own instead of ours: remove ForceCommand from its sshd_config, and command= from "
+    "the line of your key in its ~/.ssh/authorized_keys"
 )
 WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in the name that its SSH server announces
 DRIVE = re.compile(r"/?[A-Za-z]:")  # the start of a home folder there
@@ -131,7 +138,8 @@ class SshTransport:
             self._sftp = SftpClient(self._channel)
             home = self._sftp.normalize(".")
         except NotSftp as error:
-            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
+            remedy = NOISY if self._runs_our_commands() else FORCED
+            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", remedy) from error
         except NoSession as error:
             raise self._too_few_sessions_error(error) from error
         except Exception as error:
@@ -157,8 +165,8 @@ class SshTransport:
         part = path + (PART if len(data) >= BIG else f".{secrets.token_hex(4)}{PART}")
         with self._translate_errors(f"writing {path}"):
             start = self._bytes_already_there(data, name + PART) if len(data) >= BIG else 0
-            with self._open_file(part, "r+" if start else "w") as file:
-                try:
+            try:
+                with self._open_file(part, "r+" if start else "w") as file:
                     by_scp = not start and (len(data) >= BIG or name.endswith(MODELS))
                     if not (by_scp and self._send_by_scp(data, part)):
                         write_all(self._sftp, file, data, start, self._count_sent)
@@ -166,10 +174,10 @@ class SshTransport:
                         raise OSError("not all of it has arrived")
                     if durable:
                         self._sync_to_disk(file)
-                except OSError as error:
-                    if not isinstance(error, TimeoutError) and self._is_alive():
-                        self._abandon_file(part, error, len(data))
-                    raise
+            except OSError as error:
+                if not isinstance(error, TimeoutError) and self._is_alive():
+                    self._abandon_file(part, error, len(data))
+                raise
             self._sftp.posix_rename(part, path)
             if durable:
                 with self._open_file(str(PurePosixPath(path).parent), "r") as folder:
@@ -182,8 +190,7 @@ class SshTransport:
             found = file.stat()
             size = found.st_size or 0
             check_readable(self.worker, path, found.st_mode or 0, size, limit)
-            data = read_all(self._sftp, file, size, self.meanwhile)
-            self.received += len(data)
+            data = read_all(self._sftp, file, size, self._count_received)
             if len(data) != size:
                 raise OSError("it has changed while it was read")
             return data
@@ -257,6 +264,17 @@ class SshTransport:
                 raise EOFError("the connection was lost")
             raise StreamEnded(self.worker, "its program has ended")
 
+    def _runs_our_commands(self) -> bool:
+        """Return whether the machine runs the command that it is given, whatever else it prints."""
+        nonce = secrets.token_hex(8)
+        try:
+            channel = self._open_session()
+            channel.exec_command(f"echo {nonce}")
+            deadline = time.monotonic() + self._seconds
+            return nonce.encode() in self._read_output(channel, "echo", deadline, self._seconds).stdout
+        except (OSError, EOFError, ClusterError, NoSession):
+            return False
+
     def _open_session(self) -> Channel:
         """Open a session for a program, on a further connection if the server allows no more on the last one."""
         while True:
@@ -315,6 +333,10 @@ class SshTransport:
         said = self.run(["sha256sum", part], seconds=30.0)
         return size if hashlib.sha256(data[:size]).hexdigest().encode() in said.stdout else 0
 
+    def _count_received(self, size: int) -> None:
+        self.received += size
+        self.meanwhile()
+
     def _count_sent(self, size: int) -> None:
         self.sent += size
         self.meanwhile()
@@ -362,13 +384,21 @@ class SshTransport:
                 raise
 
     def _abandon_file(self, part: str, error: OSError, size: int) -> None:
-        """Delete a file that cannot be written, and find out whether the disk is full, which SFTP does not say."""
+        """Delete a file that cannot be written, and find out why, which SFTP does not say: it knows only "Failure".
+
+        Raises:
+            OSError: the cause, with its number, as a shell there says it or as the disk has too little space.
+        """
         with suppress(OSError):
             self._sftp.remove(part)
         if error.errno is None:
-            said = self.run(["df", "-Pk", str(PurePosixPath(part).parent)]).stdout.split()
-            if said[-3:-2] and said[-3].isdigit() and int(said[-3]) * 1024 < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            said = self.run(["sh", "-c", WRITE_SCRIPT, "sh", str(PurePosixPath(part).parent), part])
+            cause, free = said.stderr.decode("utf-8", "replace"), said.stdout.split()
+            number = next((number for number in REMEDIES if os.strerror(number) in cause), None)
+            if free[-3:-2] and free[-3].isdigit() and int(free[-3]) * 1024 < size:
+                number = number or errno.ENOSPC
+            if number:
+                raise OSError(number, os.strerror(number)) from error
 
     @contextmanager
     def _open_file(self, path: str, mode: str) -> Iterator[SftpFile]:

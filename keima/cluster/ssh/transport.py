@@ -22,6 +22,7 @@ REMEDIES = {
     errno.EACCES: "give its user the right to write there, or choose another `directory`",
     errno.EPERM: "give its user the right to write there, or choose another `directory`",
     errno.EROFS: "its disk is mounted read-only: remount it, or choose another `directory`",
+    errno.EIO: "its disk fails (see dmesg there): repair it, or choose another `directory`",
 }
 NO_FOLDER = 121  # exit code of a shell that cannot enter its folder
 NO_FOLDER_SAID = "@@no folder"

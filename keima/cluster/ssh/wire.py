@@ -248,8 +248,8 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
     shown = chain[-1].get_remote_server_key()
     key = host_keys.HostKey(shown.get_name(), shown.asbytes())
     direct = len(chain) == 1 and hop.alias is None and not hop.command
-    scan = f"ssh-keyscan -t {key.kind.split('-')[1]} -p {hop.port} {hop.host}" if direct else None
-    scan = scan.replace("-t sha2", "-t ecdsa") if scan else None
+    kind = key.kind.split("-")[1].replace("sha2", "ecdsa")
+    scan = host_keys.KeyScan(f"-t {kind} -p {hop.port}", hop.host) if direct else None
     if host_keys.check_host_key(worker, known, key, accept_new=accept_new, scan=scan):
         log.warning(
             "%s: believed its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
@@ -492,12 +492,15 @@ def create_file(sftp: SftpClient, path: str) -> SftpFile:
     return SftpFile(sftp, message.get_binary(), "w", -1)
 
 
-def read_all(sftp: SftpClient, file: SftpFile, size: int, meanwhile: Callable[[], None]) -> bytes:
-    """Return the first ``size`` bytes of a file, or as many as there are; ``meanwhile`` is called with each request."""
+def read_all(sftp: SftpClient, file: SftpFile, size: int, advance: Callable[[int], None]) -> bytes:
+    """Return the first ``size`` bytes of a file, or as many as there are; ``advance`` is called with the bytes of each
+    request.
+    """
     answers = _PendingRequests(sftp)
     for offset in range(0, size, CHUNK):
-        answers.send_request(CMD_READ, file.handle, int64(offset), min(CHUNK, size - offset))
-        meanwhile()
+        asked = min(CHUNK, size - offset)
+        answers.send_request(CMD_READ, file.handle, int64(offset), asked)
+        advance(asked)
     return answers.wait_for_all()
 
 

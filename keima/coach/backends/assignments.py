@@ -70,7 +70,7 @@ class AssignmentBook:
         self.run_id = run_id
         self.model_version = 0  # 0: no model yet, so there is nothing to assign
         self.players: Mapping[Contestant, bytes] = {}  # the models of evaluation games, with their files
-        self.orders: dict[str, tuple[EvaluationJob, ...]] = {}  # evaluation games, by worker
+        self.jobs: dict[str, tuple[EvaluationJob, ...]] = {}  # evaluation games, by worker
         self.refusals: dict[str, str] = {}  # worker -> why its last batch was refused
         self._game, self._settings, self._clock = game, settings, clock
         self._model_sha256 = ""
@@ -161,17 +161,17 @@ class AssignmentBook:
         self.model_version, self._model_sha256 = version, sha256
 
     def set_players(self, players: Mapping[Contestant, bytes]) -> None:
-        """Replace the models of evaluation games; all orders are dropped."""
+        """Replace the models of evaluation games; all jobs are dropped."""
         self.players = dict(players)
-        self.orders.clear()
+        self.jobs.clear()
 
-    def set_orders(self, worker: str, orders: Sequence[EvaluationJob]) -> set[EvaluationJob] | None:
-        """Replace the evaluation games of ``worker``; return the dropped orders, or None if nothing changes."""
-        before = self.orders.get(worker, ())
-        if worker not in self._accounts or tuple(orders) == before:
+    def set_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> set[EvaluationJob] | None:
+        """Replace the evaluation games of ``worker``; return the dropped jobs, or None if nothing changes."""
+        before = self.jobs.get(worker, ())
+        if worker not in self._accounts or tuple(jobs) == before:
             return None
-        self.orders[worker] = tuple(orders)
-        return set(before) - set(orders)
+        self.jobs[worker] = tuple(jobs)
+        return set(before) - set(jobs)
 
     # Assignments.
 
@@ -226,7 +226,7 @@ class AssignmentBook:
             batch_games=distributed.batch_size,
             flush_seconds=self_play.flush_seconds if asynchronous else None,
             players=tuple(self.players),
-            matches=self.orders.get(worker, ()),
+            matches=self.jobs.get(worker, ()),
         )
 
     def _lease_number(self, lease: str) -> int:

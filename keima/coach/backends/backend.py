@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.files import remove_stale_parts, write_atomically
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus
 from keima.coach.backends.assignments import AssignmentBook
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, batch_in
@@ -19,7 +19,7 @@ from keima.config.schema import Settings
 from keima.evaluation.match_jobs import Contestant
 from keima.evaluation.remote_matches import MatchExecutors
 from keima.games import Game
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run
@@ -49,7 +49,7 @@ class SelfPlayBackend(Protocol):
         The backend remembers this, also for a worker that leaves and comes back.
         """
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """Return how many more games to grant each worker now, so that ``ahead`` games per worker are outstanding.
 
         Args:
@@ -129,7 +129,7 @@ class FolderBackend:
         if worker in self.folders and self.assignments.set_account(worker, granted=granted, delivered=delivered):
             self.assign(worker)
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; all workers get the same, whatever their speed."""
         return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
 
@@ -180,7 +180,7 @@ class FolderBackend:
             self.assignments,
             assign=self.assign,
             send_players=self._send_players,
-            able=self._able,
+            ready_workers=self._ready_workers,
             heartbeats=self.heartbeats,
         )
 
@@ -201,7 +201,7 @@ class FolderBackend:
         else:
             self._unwritten.discard(name)
 
-    def _able(self) -> list[str]:
+    def _ready_workers(self) -> list[str]:
         """Return the workers that can play now."""
         heartbeats = self.heartbeats()
         return [

@@ -17,10 +17,10 @@ class FolderMatches:
 
     Args:
         root: the folder of the worker folders.
-        book: the workers' assignments; orders are entered there.
+        book: the workers' assignments; jobs are entered there.
         assign: sends a worker its current assignment.
         send_players: gives all workers the models of evaluation games.
-        able: returns the workers that can play now.
+        ready_workers: returns the workers that can play now.
         heartbeats: returns the last heartbeat of each worker.
     """
 
@@ -31,11 +31,12 @@ class FolderMatches:
         *,
         assign: Callable[[str], None],
         send_players: Callable[[Mapping[Contestant, bytes]], None],
-        able: Callable[[], list[str]],
+        ready_workers: Callable[[], list[str]],
         heartbeats: Callable[[], Mapping[str, "MatchHeartbeat | None"]],
     ) -> None:
         self._root, self._book = root, book
-        self._assign, self._send_players, self._able, self._heartbeats = assign, send_players, able, heartbeats
+        self._assign, self._send_players = assign, send_players
+        self._ready_workers, self._heartbeats = ready_workers, heartbeats
 
     def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         """See ``MatchExecutors``."""
@@ -48,7 +49,7 @@ class FolderMatches:
 
     def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         """See ``MatchExecutors``."""
-        dropped = self._book.set_orders(worker, jobs)
+        dropped = self._book.set_jobs(worker, jobs)
         if dropped is None:
             return
         self._assign(worker)
@@ -58,20 +59,20 @@ class FolderMatches:
     def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         """See ``MatchExecutors``."""
         found = []
-        for worker, orders in self._book.orders.items():
-            for order in orders:
-                path = self._root / worker / "outbox" / order.file_name
+        for worker, jobs in self._book.jobs.items():
+            for job in jobs:
+                path = self._root / worker / "outbox" / job.file_name
                 try:
-                    found.append((worker, order, read_limited(path, MAX_RESULT_BYTES)))
+                    found.append((worker, job, read_limited(path, MAX_RESULT_BYTES)))
                 except FileTooLarge:
-                    found.append((worker, order, b""))
+                    found.append((worker, job, b""))
                 except OSError:
                     continue  # not there yet
         return found
 
     def ready_workers(self) -> list[str]:
         """See ``MatchExecutors``."""
-        return self._able()
+        return self._ready_workers()
 
     def heartbeats(self) -> Mapping[str, "MatchHeartbeat | None"]:
         """See ``MatchExecutors``."""

@@ -14,7 +14,7 @@ from keima.games import load_game
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
 from keima.learning.update_step import TrainingDiverged
-from keima.networks.files.model_file import decode_tree
+from keima.networks.files.weights_file import decode_tree
 from keima.networks.inference.evaluator import use_threads
 
 

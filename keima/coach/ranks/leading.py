@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from keima.base.reports import LearnerReport
+from keima.base.reports.run_reports import LearnerReport
 from keima.config.own_modules import source_of
 from keima.config.schema import Settings
 from keima.data.records import GameBatch, encode_batch
 from keima.learning.learner import Learner, Window
 from keima.learning.ranks.process_group import RankLost, Ranks
-from keima.networks.files.model_file import encode_tree
+from keima.networks.files.weights_file import encode_tree
 from keima.replay.window import ReplayWindow
 
 

@@ -7,15 +7,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wra
 
 from keima.config.commands import cluster
 from keima.config.sections.ray import RAY_WORKER, RaySettings
-from keima.config.sections.slurm import SLURM_NAME, SLURM_SEAT, SlurmSettings
+from keima.config.sections.slurm import SLURM_NAME, SLURM_WORKER, SlurmSettings
 from keima.config.sections.training import SEED_ACCOUNTS
-from keima.config.sections.types import Count, Positive, Section, as_tuple, listed, matching
+from keima.config.sections.types import Count, Name, Positive, Section, as_tuple, listed, matching
 from keima.config.sections.workers import (
     PipSettings,
     WorkerDefaults,
     WorkerSettings,
     could_be_confused,
-    flat,
+    flatten_entries,
     machines_of,
 )
 
@@ -29,10 +29,12 @@ class DistributedSettings(Section):
     """true: the machines below play; false: this machine plays."""
     defaults: WorkerDefaults = WorkerDefaults()
     """What every worker has unless its entry says otherwise, such as {user: me, port: 22}."""
+    groups: dict[Name, WorkerDefaults] = {}
+    """The same for the workers of a group, such as {lab: {nice: 19, bandwidth: 2.0}}."""
     workers: Annotated[
         tuple[Annotated[WorkerSettings, WrapValidator(machines_of)], ...],
         BeforeValidator(as_tuple),
-        AfterValidator(flat),
+        AfterValidator(flatten_entries),
     ] = ()
     """Machines that play, reached over SSH with a key."""
     slurm: SlurmSettings | None = None
@@ -76,12 +78,17 @@ class DistributedSettings(Section):
             raise ValueError(
                 f"workers: names must be unique, but several are called {listed(twice)}; give each a `name`"
             )
-        for group in sorted({worker.group for worker in self.workers if worker.group} & names.keys()):
+        used = {worker.group for worker in self.workers if worker.group}
+        for group in sorted(self.groups.keys() - used):
+            raise ValueError(f"groups: no worker is in {group}; give some `group: {group}`, or remove it")
+        for group in sorted(name for name, defaults in self.groups.items() if defaults.group not in (None, name)):
+            raise ValueError(f"groups: {group} may not put its workers into another group")
+        for group in sorted(used & names.keys()):
             raise ValueError(f"workers: {group} is the name of a group and of a worker; rename one of them")
         for first, second in could_be_confused(self.workers):
             remedy = f"give one another `name`, or give {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
-        for name in sorted(name for name in names if self.slurm and SLURM_SEAT.fullmatch(name)):
+        for name in sorted(name for name in names if self.slurm and SLURM_WORKER.fullmatch(name)):
             raise ValueError(f"workers: {name} is called like the workers of Slurm; give it another `name`")
         for name in sorted(name for name in names if self.ray and RAY_WORKER.fullmatch(name)):
             raise ValueError(f"workers: {name} is called like the workers of Ray; give it another `name`")

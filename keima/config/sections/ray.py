@@ -14,13 +14,13 @@ RayAddress = Annotated[str, matching(r"auto|[A-Za-z0-9_.:\[\]%-]+:[0-9]{1,5}", "
 
 
 class RaySettings(Section):
-    """Workers in a Ray cluster: each has a seat, which is an actor."""
+    """Workers in a Ray cluster: each has a slot, which is an actor."""
 
     address: Annotated[
         str, matching(r"auto|[A-Za-z0-9_.:\[\]%-]+:[0-9]{1,5}", "'auto' or host:port of the head node")
     ] = "auto"
     """Address, host:port, of the head node; auto: the cluster that this machine belongs to."""
-    seats: Auto | Annotated[int, Field(ge=1, le=4096)] = "auto"
+    slots: Auto | Annotated[int, Field(ge=1, le=4096)] = "auto"
     """Number of workers; auto: as many as there is room for, also on nodes that join."""
     num_cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """CPUs that Ray reserves for each."""

@@ -28,7 +28,7 @@ SLURM_TAKEN = re.compile(
 SLURM_NAME = "slurm"  # the workers are slurm-1, slurm-2 ...
 
 
-SLURM_SEAT = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
+SLURM_WORKER = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
 
 
 def slurm_seconds(text: str) -> int:
@@ -87,7 +87,7 @@ class SlurmSettings(Section):
     warning_seconds: Annotated[int, Field(ge=10, le=3600)] = 60
     """Seconds before the time limit in which a worker hands over its games."""
     poll_seconds: Annotated[float, Field(ge=1, le=600)] = 10.0
-    """Seconds between looks at the queue, one for all jobs."""
+    """Seconds between polls of the queue, one for all jobs."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -5,10 +5,20 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from keima.config.hosts import EXAMPLE, hosts_of
-from keima.config.sections.types import Auto, Count, CountOrZero, Line, Name, Section, as_tuple, matching
+from keima.config.quiet_hours import parse_quiet_hours
+from keima.config.sections.types import (
+    Auto,
+    Count,
+    CountOrZero,
+    Line,
+    Name,
+    Section,
+    as_tuple,
+    matching,
+)
 
 Host = Annotated[str, matching(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 
@@ -26,6 +36,16 @@ def first_label(host: str) -> str:
     except ValueError:
         return host.split(".")[0]
     return re.sub("[:%]", "-", host).strip("-")  # fe80::1%eth0: an address with its link
+
+
+def check_quiet_hours(text: str) -> str:
+    """Check that quiet hours can be understood.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    parse_quiet_hours(text)
+    return text
 
 
 class WorkerDefaults(Section):
@@ -53,6 +73,12 @@ class WorkerDefaults(Section):
     """Concurrent games per process; replaces self_play.parallel_games."""
     env: dict[Variable, Line] = {}
     """Environment variables of its processes."""
+    nice: Annotated[int, Field(ge=0, le=19)] = 0
+    """Niceness of its processes: 19 leaves the machine to all others."""
+    bandwidth: Annotated[float, Field(ge=0.1)] | None = None
+    """Limit in MB/s for models and games together; null: none."""
+    quiet_hours: Annotated[Line, AfterValidator(check_quiet_hours)] | None = None
+    """When it does not play, by the main node's clock, such as mon-fri 09:00-18:00."""
     group: Name | None = None
     """A name for several workers, in commands: keima cluster check lab."""
 
@@ -100,7 +126,10 @@ def machines_of(
     """
     if not isinstance(entry, dict):
         return (validate(entry),)
-    values = with_defaults(entry, info.data.get("defaults", WorkerDefaults()))
+    defaults, groups = info.data.get("defaults", WorkerDefaults()), info.data.get("groups", {})
+    group = entry.get("group", defaults.group)
+    values = with_defaults(entry, groups[group]) if isinstance(group, str) and group in groups else entry
+    values = with_defaults(values, defaults)
     hosts = values.pop("hosts", None)
     if hosts is None:
         host = values.get("host")
@@ -115,7 +144,7 @@ def machines_of(
     return tuple(validate({**values, "host": host}) for host in hosts_of(hosts))
 
 
-def flat(several: Any) -> tuple[WorkerSettings, ...]:
+def flatten_entries(several: Any) -> tuple[WorkerSettings, ...]:
     """The machines of all entries, one after the other."""
     return tuple(machine for machines in several for machine in machines)
 

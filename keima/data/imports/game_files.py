@@ -129,7 +129,7 @@ def _read_imported(path: Path, game: Game) -> Iterator[Chunk]:
     lines = _estimate_lines(path)
     last = 0
 
-    def good() -> Iterator[ImportedGame]:
+    def read_good_games() -> Iterator[ImportedGame]:
         nonlocal last
         for found in read_games_of_kind(path, "go" if path.suffix.lower() == SGF else "chess", game):
             last = found.line
@@ -138,7 +138,7 @@ def _read_imported(path: Path, game: Game) -> Iterator[Chunk]:
             else:
                 yield found
 
-    for games in group_into_batches(good()):
+    for games in group_into_batches(read_good_games()):
         yield Chunk(games=make_imported_batch(games, game), bad=tuple(bad), read=min(1.0, last / lines))
         bad.clear()
     yield Chunk(games=None, bad=tuple(bad))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from keima.games.authoring.plain_kernels import make_first_state
 from keima.games.game import board_symmetries
 from keima.games.perft import count_perft
 from keima.games.playouts import play_random_games
-from keima.paths import CACHE, PACKAGE, program_of, with_code
+from keima.paths import CACHE, PACKAGE, program_of, with_code_on_path
 
 CHECKED_FOLDER = CACHE / "checked"  # an empty file for each game that keeps the contract
 PERFT_LEAVES = 300_000  # counts go as deep as fits this
@@ -307,7 +307,7 @@ def examine_in_process(
     try:
         done = subprocess.run(
             command,
-            env=with_code(os.environ),
+            env=with_code_on_path(os.environ),
             capture_output=True,
             text=True,
             timeout=seconds + STARTUP_SECONDS + SHUTDOWN_SECONDS,
@@ -316,7 +316,7 @@ def examine_in_process(
         raise GameDoesNotAnswer(f"{name} does not answer within {seconds:g} s; {BROKEN_END}") from None
     if done.returncode == 0:
         return GameReport(**json.loads(done.stdout))
-    place = _find_stop(done.stderr)
+    place = _find_stop_place(done.stderr)
     if "Timeout" in done.stderr:
         raise GameDoesNotAnswer(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
     if not place:
@@ -328,7 +328,7 @@ def examine_in_process(
     )
 
 
-def _find_stop(text: str) -> str:
+def _find_stop_place(text: str) -> str:
     """Where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a kernel."""
     for file, line, function in FRAME.findall(text):
         if _is_authors_code(file):

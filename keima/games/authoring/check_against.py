@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keima.config.own_modules import described, is_own, load_module, stem_of
+from keima.config.own_modules import describe_error, is_own, load_module, stem_of
 from keima.games import load_game
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Game, States
@@ -71,7 +71,7 @@ def check_against(
     return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS), passes=passes)
 
 
-def check_named_against(
+def compare_named_game(
     name: str, options: dict[str, Any], openspiel: str, *, games: int = 100, seed: int = 0
 ) -> Comparison:
     """Load a game, by its name or a user's file, and compare it with OpenSpiel's; see ``check_against``.
@@ -91,7 +91,7 @@ def check_named_against(
     except Exception as error:
         if module is None:
             raise
-        raise ValueError(described(error, game.name)) from error
+        raise ValueError(describe_error(error, game.name)) from error
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ process with a time limit.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,25 @@ CONSTANTS = (  # what load_game must reproduce
     *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes", "most_legal_actions"),
     *("observation_shape", "policy_planes", "piece_planes", "max_plies"),
 )
+# What ``plain_game`` calls the parts of a ``Game``, longer names first.
+PLAIN_NAMES = {
+    "give symmetric_starts if the start is not its own mirror image, else correct": "correct",
+    "most_legal_actions": "most_legal_moves",
+    "num_actions - 1": "moves - 1",
+    "num_actions": "moves",
+    "num_players": "players",
+    "observation_shape": "the shape of planes",
+    "the observation": "planes",
+    "point_symmetries": "the points of symmetries",
+    "action_symmetries": "the moves of symmetries",
+    "symmetric_starts": "the start under symmetries",
+    "parse_action understands": "no other has",
+    "current_player": "the player to move",
+    "step": "play",
+    "terminal": "result",
+    "actions": "moves",
+    "action": "move",
+}
 TABLES = ("start", "symmetric_starts", "point_symmetries", "action_symmetries", "outcome_symmetries")
 ROUNDING = 1e-5  # how far a sum of probabilities may be from 1
 LAST_SHOWN = 30  # moves of a game in an error
@@ -100,9 +120,19 @@ def is_symmetry(game: Game, points: Table, actions: Table, start: States, *, gam
     return True
 
 
+def _in_words_of_author(game: Game, text: str) -> str:
+    """A message with the names that the author of a plain game has typed, instead of ``Game``'s."""
+    if not isinstance(game, PlainGame):
+        return text
+    for ours, theirs in PLAIN_NAMES.items():
+        text = re.sub(rf"\b{re.escape(ours)}\b", theirs, text)
+    return text
+
+
 def _require(condition: Any, game: Game, what: str, remedy: str, moves: Moves | None = None) -> None:
     raise_kept_error()
     if not condition:
+        what, remedy = _in_words_of_author(game, what), _in_words_of_author(game, remedy)
         options = f" {game.options}" if game.options else ""
         raise ContractBroken(f"{game.name}{options}: {what}{_describe_position(moves)}; {remedy}")
 

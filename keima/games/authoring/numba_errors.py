@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 
 LONGEST = 160  # characters of numba's words
 # By a pattern in numba's message: what is wrong, and what to do. Groups of the pattern stand for {1}, {2}.

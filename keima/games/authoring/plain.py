@@ -26,7 +26,16 @@ others. The first player is 1 and the second is -1, which also mark their stones
 Three and more players are 1, 2, 3, and so on, and move in this order unless ``play`` says otherwise; ``result`` returns
 each player's return, from -1 to 1, in a tuple or an array.
 
-A plain game has no chance events. Games of chance, and the fastest ones, are written as kernels (``keima.games.game``).
+A game of chance has two more functions, and numbers its outcomes from 0, such as the sides of a die:
+
+- ``chance(board)`` returns the probability of each outcome, in an array or a tuple; or None, or zeros, where chance is
+  not to move. It is asked at the start, and after each move and each outcome with which the game goes on.
+- ``happen(board, player, outcome)`` changes the board in place, so that ``chance`` sees that it has happened. The same
+  player moves then, unless it returns another.
+
+``planes`` is also asked where chance is to move, and shows the player for whom it does.
+
+Games with the fastest rules are written as kernels (``keima.games.game``).
 """
 
 import functools
@@ -47,6 +56,8 @@ from numpy.typing import NDArray
 
 from keima.games.authoring.numba_errors import explain_numba_error
 from keima.games.authoring.plain_kernels import (
+    AFTER_CHANCE,
+    CHANCES,
     MOVES,
     NEXT,
     OUTCOME,
@@ -58,6 +69,7 @@ from keima.games.authoring.plain_kernels import (
     compile_plain_kernels,
     count_results_in_state,
     first_board_word,
+    has_chance,
     make_first_state,
     make_planes_by_seat,
     planes_of_stones,
@@ -88,7 +100,10 @@ __all__ = ["PlainGame", "PlainGameError", "board_symmetries", "mirror_symmetries
 Table = NDArray[np.int32]
 
 POSITIONS_AT_LOAD = 40  # in which the functions are tried, in Python and compiled, whenever the game is loaded
-RETURNS_WRONG = {MOVES: "legal_moves", NEXT: "play", OUTCOME: "result", VIEW: "planes"}  # by numba error
+RETURNS_WRONG = {  # by numba error
+    **{MOVES: "legal_moves", NEXT: "play", OUTCOME: "result", VIEW: "planes"},
+    **{CHANCES: "chance", AFTER_CHANCE: "happen"},
+}
 LONGEST_TUPLE = 100  # a list among an author's constants that is longer stays a list
 BUILTINS = {"any": any_of, "all": all_of}  # of Python, that numba lacks
 MARKS = {0: ".", 1: "X", -1: "O"}
@@ -112,6 +127,10 @@ def plain_game(
     max_plies: int,
     moves: int | None = None,
     players: int = 2,
+    chance: Callable[[Any], Any] | None = None,
+    happen: Callable[[Any, int, int], Any] | None = None,
+    outcomes: int = 0,
+    outcome_names: Sequence[str] | Callable[[int], str] | None = None,
     symmetries: Any = None,
     policy_planes: int | None = None,
     move_names: Sequence[str] | Callable[[int], str] | None = None,
@@ -129,9 +148,14 @@ def plain_game(
             move.
         moves: the number of moves, which are numbered from 0; by default one for each point of the board.
         players: 2; or 1 for a game with a score; or more.
+        chance, happen: the rules of chance, in a game that has any.
+        outcomes: the number of outcomes.
+        outcome_names: their names, or a function that names one; by default their numbers.
         symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where
             moves are points, (plane, point) pairs, columns, or pairs of points (from and to), and may be followed by
-            moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``.
+            moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``, and
+            with a third table, of outcomes ``[Y, outcomes]``, if a symmetry changes those. The symmetry that changes
+            nothing may be left out.
         policy_planes: how many times the moves go through the points before those that belong to none.
         move_names: the names of the moves, or a function that names one; by default ``c4`` for a point, else numbers.
         render: the text for a board; by default rows of ``.XO``.
@@ -150,27 +174,36 @@ def plain_game(
         if planes is planes_of_stones and players > 2:
             planes = make_planes_by_seat(players)
         functions = Functions(*(_python_function(function) for function in (start, legal, play, result, planes)))
+        if (chance is None) != (happen is None) or (chance is None) != (outcomes == 0):
+            raise PlainGameError("a game of chance needs chance, happen and outcomes; give all three, or none")
+        if chance is not None:
+            functions = functions._replace(chance=_python_function(chance), happen=_python_function(happen))
     board = _make_first_board(functions)
     num_moves = board.size if moves is None else moves
     told_move = functions.result.__code__.co_argcount > 2
     rules = PlainRules(
-        functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move
+        functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move, outcomes
     )
     with _report_errors_at(caller):
         _check_plain_constants(rules)
     shape = ReferenceGame(rules).planes().shape
     with _report_errors_at(caller):
         names = _make_move_names(move_names, num_moves, shape)
-        points, actions = _make_symmetry_tables(symmetries, num_moves, shape)
-    rules = rules._replace(move_name=names.__getitem__)
+        named_outcomes = _make_outcome_names(outcome_names, outcomes)
+        points, actions, outcome_tables = _make_symmetry_tables(symmetries, num_moves, shape, outcomes)
+    rules = rules._replace(move_name=names.__getitem__, outcome_name=named_outcomes.__getitem__)
     check_functions(rules, None, positions=POSITIONS_AT_LOAD)
+
+    def first_state(board: Board) -> States:
+        return make_first_state(board, players, is_chance=chance is not None and has_chance(chance(board)))
+
     game = PlainGame(
         name=Path(functions.start.__code__.co_filename).stem,
         options={},
         rules_version=rules_version,
         rules=_compile_kernels(rules, shape, caller.frame.f_globals["__name__"]),
-        start=make_first_state(board, players),
-        symmetric_starts=np.stack([make_first_state(permute_board(board, table), players) for table in points]),
+        start=first_state(board),
+        symmetric_starts=np.stack([first_state(permute_board(board, table)) for table in points]),
         num_players=players,
         num_actions=num_moves,
         observation_shape=shape,
@@ -179,6 +212,9 @@ def plain_game(
         max_plies=max_plies,
         point_symmetries=points,
         action_symmetries=actions,
+        num_outcomes=outcomes,
+        outcome_symmetries=outcome_tables,
+        outcome_name=named_outcomes.__getitem__,
         action_name=names.__getitem__,
         parse_action=partial(_parse_move, {name.casefold(): move for move, name in enumerate(names)}),
         render=lambda state: (render or draw_board)(board_of_state(rules, state).copy()),
@@ -246,19 +282,24 @@ def _check_plain_constants(rules: PlainRules) -> None:
 
 
 def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rules:
-    def around(counted: bool) -> KernelGlobals:
+    def make_globals(counted: bool) -> KernelGlobals:
         memo: dict[int, Any] = {}
-        functions: list[Any] = [make_compilable(function, memo, counted=counted) for function in rules.functions[1:]]
-        legal_moves, play, result, planes = functions
+        functions: list[Any] = [
+            function and make_compilable(function, memo, counted=counted) for function in rules.functions[1:]
+        ]
+        legal_moves, play, result, planes, chance, happen = functions
         return KernelGlobals(
             legal_moves=legal_moves,
             play=play,
             result=result,
             planes=planes,
+            chance=chance,
+            happen=happen,
             SHAPE=rules.board.shape,
             DTYPE=rules.board.dtype.type,
             PLANES=shape,
             ACTIONS=rules.num_moves,
+            OUTCOMES=rules.num_outcomes,
             PLAYERS=rules.players,
             RESULTS=(count_results_in_state(rules.players),),
             BOARD=first_board_word(rules.players),
@@ -268,26 +309,35 @@ def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str
     stones = rules.functions.planes is planes_of_stones
     try:
         return compile_plain_kernels(
-            functools.cache(around), module, one_by_one=rules.one_by_one, told_move=rules.told_move, stones=stones
+            functools.cache(make_globals),
+            module,
+            one_by_one=rules.one_by_one,
+            told_move=rules.told_move,
+            stones=stones,
+            with_chance=rules.functions.chance is not None,
         )
     except Exception as error:  # numba's own, and those of its assertions
-        raise PlainGameError(_explain_compile_error(error, rules, list(around(True)[:4]))) from error
+        raise PlainGameError(_explain_compile_error(error, rules, list(make_globals(True)[:6]))) from error
 
 
 def _explain_compile_error(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
     """Why the kernels could not be compiled: the error of the first function that cannot be compiled alone."""
     board = types.Array(numba.from_dtype(rules.board.dtype), rules.board.ndim, "C")
-    originals: tuple[Callable[..., Any], ...] = rules.functions[1:]
+    originals: tuple[Callable[..., Any] | None, ...] = rules.functions[1:]
+    written = [function for function in rules.functions if function is not None]
     for function, original in zip(functions, originals, strict=True):
+        if original is None:
+            continue
         asked = original is rules.functions.legal_moves and rules.one_by_one
         told = original is rules.functions.result and rules.told_move
-        move = (types.int64,) if original is rules.functions.play or asked or told else ()
+        moves = original in (rules.functions.play, rules.functions.happen) or asked or told
+        numbers = 0 if original is rules.functions.chance else 2 if moves else 1
         try:
-            function.compile((board, types.int64, *move))
+            function.compile((board, *[types.int64] * numbers))
         except Exception as alone:
-            return explain_numba_error(alone, rules.functions, original)
+            return explain_numba_error(alone, written, original)
     returned = next((name for text, name in RETURNS_WRONG.items() if text in str(error)), "planes")
-    return explain_numba_error(error, rules.functions, getattr(rules.functions, returned))
+    return explain_numba_error(error, written, getattr(rules.functions, returned))
 
 
 def make_compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> Any:
@@ -341,21 +391,42 @@ def permute_board(board: Board, table: Table) -> Board:
     return board.reshape(-1, table.size)[:, table].reshape(board.shape)
 
 
-def _make_symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int]) -> tuple[Table, Table]:
-    """The tables of points and of moves."""
+def _make_symmetry_tables(
+    symmetries: Any, num_moves: int, shape: tuple[int, int, int], num_outcomes: int
+) -> tuple[Table, Table, Table]:
+    """The tables of points, moves and outcomes; the symmetry that changes nothing comes first, given or not."""
     size = shape[1] * shape[2]
+    same = [np.arange(count, dtype=np.int32)[None] for count in (size, num_moves, num_outcomes)]
     if symmetries is None:
-        return np.arange(size, dtype=np.int32)[None], np.arange(num_moves, dtype=np.int32)[None]
-    if isinstance(symmetries, tuple) and len(symmetries) == 2:
-        points, moves = symmetries
-        return np.asarray(points, np.int32), np.asarray(moves, np.int32)
-    points = np.asarray(symmetries, np.int32)
-    if points.ndim != 2 or points.shape[1] != size or not (np.sort(points, axis=1) == np.arange(size)).all():
+        return same[0], same[1], same[2]
+    given = symmetries if isinstance(symmetries, tuple) and len(symmetries) in (2, 3) else (symmetries,)
+    points = np.asarray(given[0], np.int32)
+    if not _has_permutations(points, size):
         raise PlainGameError(
             f"symmetries is no table of the {shape[1]} x {shape[2]} points of planes; give one such as "
             f"board_symmetries({shape[1]}, {shape[2]})"
         )
-    return points, make_move_table(points, num_moves, shape)
+    moves = np.asarray(given[1], np.int32) if len(given) > 1 else make_move_table(points, num_moves, shape)
+    outcomes = np.asarray(given[2], np.int32) if len(given) > 2 else np.tile(same[2], (len(points), 1))
+    _check_table("second", "move", moves, (len(points), num_moves))
+    _check_table("third", "outcome", outcomes, (len(points), num_outcomes))
+    tables = (points, moves, outcomes)
+    others = ~np.all([(table == first).all(1) for table, first in zip(tables, same, strict=True)], axis=0)
+    with_same = [np.vstack([first, table[others]]) for table, first in zip(tables, same, strict=True)]
+    return with_same[0], with_same[1], with_same[2]
+
+
+def _check_table(which: str, what: str, table: Table, shape: tuple[int, int]) -> None:
+    if not _has_permutations(table, shape[1]) or len(table) != shape[0]:
+        raise PlainGameError(
+            f"symmetries: the {which} table must have {shape[0]} rows, as the first, each with every {what} from 0 to "
+            f"{shape[1] - 1} once"
+        )
+
+
+def _has_permutations(table: Table, size: int) -> bool:
+    """Whether every row has each number below ``size`` once."""
+    return table.ndim == 2 and table.shape[1] == size and bool((np.sort(table, axis=1) == np.arange(size)).all())
 
 
 def make_move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:
@@ -395,6 +466,13 @@ def _make_move_names(given: Any, num_moves: int, shape: tuple[int, int, int]) ->
         return [str(move) for move in range(num_moves)]
     named = points if planes == 1 else [origin + target for origin in points for target in points]
     return named + (["pass"] if extra == 1 else [str(move) for move in range(num_moves - extra, num_moves)])
+
+
+def _make_outcome_names(given: Any, count: int) -> list[str]:
+    names = [given(number) for number in range(count)] if callable(given) else list(given or map(str, range(count)))
+    if len(names) != count or len(set(names)) != count:
+        raise PlainGameError(f"outcome_names must have {count} names, all different; give one for each outcome")
+    return names
 
 
 def _column_letters(column: int) -> str:

@@ -3,8 +3,9 @@
 ``compile_plain_kernels`` copies the kernels below. Each copy has the author's functions and the game's constants as its
 globals, under the names of ``KernelGlobals``. So numba compiles every call into the kernel.
 
-A state row is the player to move (1 or -1; with three and more players 1, 2, 3, ...), the number of plies, whether the
-game is over, the first player's return (a float64; with three and more players everyone's), and the board.
+A state row is the player to move (1 or -1; with three and more players 1, 2, 3, ...), the number of plies, the phase
+(whether the game is over, or chance is to move), the first player's return (a float64; with three and more players
+everyone's), and the board.
 """
 
 from collections.abc import Callable
@@ -22,12 +23,15 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compile_captured_kernel, compiled, inlined
 from keima.games.game import (
+    CHANCE,
+    CHANCE_OUTCOMES,
     LEGAL_ACTIONS,
     OBSERVE,
     QUERY,
     RETURNS,
     STEP,
     Actions,
+    Floats,
     Planes,
     Returns,
     Rules,
@@ -37,12 +41,15 @@ from keima.games.game import (
 
 Board = NDArray[Any]
 
-PLAYER, PLY, OVER, RESULT = range(4)  # words; the board follows the results
+PLAYER, PLY, PHASE, RESULT = range(4)  # words; the board follows the results
+TO_MOVE, OVER, CHANCE_TO_MOVE = range(3)  # phases
 WORD = 8  # bytes
 WRONG = "keima: "  # how errors of these functions begin, before what the author did and should do
 MOVES = "legal_moves must yield or return move numbers"
 NEXT = "play must return nothing, or the next player's number"
+AFTER_CHANCE = "happen must return nothing, or the next player's number"
 OUTCOME = "result must return None while the game goes on, and then a number, or one for each of three and more players"
+CHANCES = "chance must return the probability of each outcome, or None where chance is not to move"
 VIEW = "planes must return an array [C, H, W], or several of [H, W]"
 
 
@@ -53,10 +60,13 @@ class KernelGlobals(NamedTuple):
     play: Callable[..., Any]
     result: Callable[..., Any]
     planes: Callable[..., Any]
+    chance: Callable[..., Any] | None  # None: there is no chance
+    happen: Callable[..., Any] | None
     SHAPE: tuple[int, ...]  # of the board
     DTYPE: Any
     PLANES: tuple[int, int, int]
     ACTIONS: int
+    OUTCOMES: int
     PLAYERS: int
     RESULTS: tuple[int]  # the shape of the results
     BOARD: int  # the first word of the board
@@ -193,6 +203,22 @@ def _compiled_has_any_move(moves: Any, actions: Any) -> Any:
     return has_number
 
 
+def player_after_chance(value: Any, player: int, players: int) -> int:
+    """The next player, where ``happen`` returned ``value``."""
+    return player if value is None else nearest_player(value, players)
+
+
+@overload(player_after_chance, strict=False)
+def _compiled_player_after_chance(value: Any, player: Any, players: Any) -> Any:
+    if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
+        return lambda value, player, players: player
+    if isinstance(value, types.Integer) or (
+        isinstance(value, types.Optional) and isinstance(value.type, types.Integer)  # type: ignore[attr-defined]
+    ):
+        return lambda value, player, players: player if value is None else nearest_player(value, players)
+    raise TypingError(f"{WRONG}{AFTER_CHANCE}, and returns {value}")
+
+
 def next_player(value: Any, player: int, players: int) -> int:
     """The next player, where ``play`` returned ``value``."""
     if value is None:
@@ -226,6 +252,64 @@ def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     if isinstance(value, types.Integer):
         return lambda value, player, players: nearest_player(value, players)
     raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
+
+
+def write_chances(value: Any, outcomes: Actions, probabilities: Floats) -> int:
+    """Write the outcomes that have a probability above 0, where ``chance`` returned ``value``; returns their number."""
+    count = 0
+    if value is not None:
+        for outcome, probability in enumerate(value):
+            if probability > 0 and outcome < outcomes.size:
+                outcomes[count], probabilities[count] = outcome, probability
+                count += 1
+    return count
+
+
+@overload(write_chances, strict=False)
+def _compiled_write_chances(value: Any, outcomes: Any, probabilities: Any) -> Any:
+    if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
+        return lambda value, outcomes, probabilities: 0
+    if isinstance(value, types.Optional):  # type: ignore[attr-defined]
+
+        def write_if_any(value: Any, outcomes: Any, probabilities: Any) -> int:
+            if value is None:
+                return 0
+            return write_chances(_nonoptional(value), outcomes, probabilities)
+
+        return write_if_any
+    if isinstance(value, types.UniTuple) or (isinstance(value, types.Array) and value.ndim == 1):  # type: ignore[attr-defined]
+
+        def write_numbers(value: Any, outcomes: Any, probabilities: Any) -> int:
+            count = 0
+            for outcome, probability in enumerate(value):
+                if probability > 0 and outcome < outcomes.size:
+                    outcomes[count], probabilities[count] = outcome, probability
+                    count += 1
+            return count
+
+        return write_numbers
+    raise TypingError(f"{WRONG}{CHANCES}, and returns {value}")
+
+
+def has_chance(value: Any) -> bool:
+    """Whether there is an outcome with a probability above 0 among what ``write_chances`` takes."""
+    return value is not None and any(probability > 0 for probability in value)
+
+
+@overload(has_chance, strict=False)
+def _compiled_has_chance(value: Any) -> Any:
+    if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
+        return lambda value: False
+    if isinstance(value, types.Optional):  # type: ignore[attr-defined]
+        return lambda value: False if value is None else has_chance(_nonoptional(value))
+
+    def has_probability(value: Any) -> bool:
+        for probability in value:
+            if probability > 0:
+                return True
+        return False
+
+    return has_probability
 
 
 def write_outcome(value: Any, out: Returns) -> bool:
@@ -384,11 +468,11 @@ def make_planes_by_seat(players: int) -> Callable[[Board, int], Any]:
     return planes
 
 
-def make_first_state(board: Board, players: int) -> States:
-    """The state at the start, for the board at the start."""
+def make_first_state(board: Board, players: int, *, is_chance: bool = False) -> States:
+    """The state at the start, for the board at the start, where chance may be to move."""
     first = first_board_word(players)
     state = np.zeros(first + -(-board.nbytes // WORD), np.int64)
-    state[PLAYER] = 1
+    state[PLAYER], state[PHASE] = 1, CHANCE_TO_MOVE if is_chance else TO_MOVE
     view_board_words(state, first, board.shape, board.dtype)[...] = board
     return state
 
@@ -399,23 +483,25 @@ legal_moves: Any = None
 play: Any = None
 result: Any = None
 planes: Any = None
+chance: Any = None
+happen: Any = None
 SHAPE: tuple[int, ...] = ()
 DTYPE: Any = np.int8
 PLANES: tuple[int, int, int] = (0, 0, 0)
 RESULTS: tuple[int] = (0,)
-ACTIONS = PLAYERS = MAX_PLIES = BOARD = 0
+ACTIONS = OUTCOMES = PLAYERS = MAX_PLIES = BOARD = 0
 
 
 def legal_actions(state: States, out: Actions) -> int:
     """The kernel of this name in ``Rules``, as are the next ones."""
-    if state[OVER] != 0:
+    if state[PHASE] != TO_MOVE:
         return 0
     return write_moves(legal_moves(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out, ACTIONS)
 
 
 def legal_actions_one_by_one(state: States, out: Actions) -> int:
     """The same for a function that is asked about each move."""
-    if state[OVER] != 0:
+    if state[PHASE] != TO_MOVE:
         return 0
     board, player, count = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER], 0
     for move in range(ACTIONS):
@@ -437,7 +523,28 @@ def step(state: States, action: int) -> None:
     state[PLY] += 1
     over = write_outcome(result_after(board, player, action), view_board_words(state, RESULT, RESULTS, np.float64))
     if over or state[PLY] >= MAX_PLIES or not has_move(board, player):
-        state[OVER] = 1
+        state[PHASE] = OVER
+
+
+def step_with_chance(state: States, action: int) -> None:
+    """The same for a game with chance, where the action is an outcome if chance is to move.
+
+    The player to move stays the same while chance moves, unless ``happen`` says otherwise.
+    """
+    board, player = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]
+    if state[PHASE] == CHANCE_TO_MOVE:
+        player = player_after_chance(happen(board, player, action), player, PLAYERS)
+    else:
+        player = next_player(play(board, player, action), player, PLAYERS)
+    state[PLAYER], state[PHASE] = player, TO_MOVE
+    state[PLY] += 1
+    over = write_outcome(result_after(board, player, action), view_board_words(state, RESULT, RESULTS, np.float64))
+    if over or state[PLY] >= MAX_PLIES:
+        state[PHASE] = OVER
+    elif has_chance(chance(board)):
+        state[PHASE] = CHANCE_TO_MOVE
+    elif not has_move(board, player):
+        state[PHASE] = OVER
 
 
 def has_move(board: Board, player: int) -> bool:
@@ -458,13 +565,15 @@ def result_after(board: Board, player: int, move: int) -> Any:
     return result(board, player)
 
 
-def result_told_move(board: Board, player: int, move: int) -> Any:
+def result_with_move(board: Board, player: int, move: int) -> Any:
     """The same for a function that is told the move."""
     return result(board, player, move)
 
 
 def current_player(state: States) -> int:
     """Player 1 is number 0, and player -1 is number 1; with three and more players, player 2 is number 1."""
+    if state[PHASE] == CHANCE_TO_MOVE:
+        return CHANCE
     if PLAYERS > 2:
         return state[PLAYER] - 1
     return 0 if state[PLAYER] > 0 else 1
@@ -472,7 +581,14 @@ def current_player(state: States) -> int:
 
 def terminal(state: States) -> int:
     """Whether the game is over."""
-    return state[OVER]
+    return 1 if state[PHASE] == OVER else 0
+
+
+def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    """The outcomes where chance is to move."""
+    if state[PHASE] != CHANCE_TO_MOVE:
+        return 0
+    return write_chances(chance(view_board_words(state, BOARD, SHAPE, DTYPE)), outcomes, probabilities)
 
 
 def returns(state: States, out: Returns) -> None:
@@ -500,11 +616,13 @@ def observe_stones(state: States, out: Planes) -> None:
 
 
 def position_hash(state: States) -> int:
-    """A hash of the observation, by the number and the bits of every element that is not 0."""
+    """A hash of the observation, by the number and the bits of every element that is not 0, and of whose turn it is:
+    a board may look the same before and after an outcome of chance.
+    """
     seen = np.empty(PLANES, np.float32)
     write_planes(planes(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), seen)
     bits = seen.reshape(-1).view(np.uint32)
-    key = np.uint64(0)
+    key = mix_bits(np.uint64(state[PHASE] == CHANCE_TO_MOVE))
     for at in range(bits.size):
         if bits[at] != 0:
             key ^= mix_bits(np.uint64(at + 1) << np.uint64(32) | np.uint64(bits[at]))
@@ -513,7 +631,8 @@ def position_hash(state: States) -> int:
 
 def hash_stones(state: States) -> int:
     """The same where there are only stones, 1 and -1."""
-    board, player, key = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER], np.uint64(0)
+    board, player = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]
+    key = mix_bits(np.uint64(state[PHASE] == CHANCE_TO_MOVE))
     for row in range(SHAPE[0]):
         for column in range(SHAPE[1]):
             stone = board[row, column] * player
@@ -523,27 +642,34 @@ def hash_stones(state: States) -> int:
 
 
 def compile_plain_kernels(
-    around: Callable[[bool], KernelGlobals], module: str, *, one_by_one: bool, told_move: bool, stones: bool
+    make_globals: Callable[[bool], KernelGlobals],
+    module: str,
+    *,
+    one_by_one: bool,
+    told_move: bool,
+    stones: bool,
+    with_chance: bool,
 ) -> Rules:
     """The kernels around the functions of an author's ``module``, whose cache they are kept in.
 
     Args:
-        around: what they are written around, with functions that count references to arrays or not.
+        make_globals: what they are written around, with functions that count references to arrays or not.
         one_by_one: whether ``legal_moves`` is asked about each move.
         told_move: whether ``result`` is told the move.
         stones: whether ``planes`` is ``planes_of_stones``.
+        with_chance: whether there is ``chance``.
 
     Raises:
         NumbaError: numba cannot compile the author's functions.
     """
 
-    def made(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
-        given = {**globals(), **around(counted)._asdict(), "__name__": module}
+    def compile_one(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
+        given = {**globals(), **make_globals(counted)._asdict(), "__name__": module}
         if not numba.config.DISABLE_JIT:
             given["view_board_words"] = _view_board_words
         parts = {
             "has_move": has_move_one_by_one if one_by_one else has_move,
-            "result_after": result_told_move if told_move else result_after,
+            "result_after": result_with_move if told_move else result_after,
         }
         for name, part in parts.items():
             asked = FunctionType(part.__code__, given, name)
@@ -555,15 +681,15 @@ def compile_plain_kernels(
         except Exception:
             if counted:
                 raise
-            return made(kernel, signature, counted=True)
+            return compile_one(kernel, signature, counted=True)
 
     return Rules(
-        legal_actions=made(legal_actions_one_by_one if one_by_one else legal_actions, LEGAL_ACTIONS),
-        step=made(step, STEP),
-        current_player=made(current_player, QUERY),
-        terminal=made(terminal, QUERY),
-        returns=made(returns, RETURNS),
-        observe=made(observe_stones, OBSERVE) if stones else made(observe, OBSERVE, counted=True),
-        hash=made(hash_stones, QUERY) if stones else made(position_hash, QUERY, counted=True),
-        chance_outcomes=no_chance,
+        legal_actions=compile_one(legal_actions_one_by_one if one_by_one else legal_actions, LEGAL_ACTIONS),
+        step=compile_one(step_with_chance if with_chance else step, STEP),
+        current_player=compile_one(current_player, QUERY),
+        terminal=compile_one(terminal, QUERY),
+        returns=compile_one(returns, RETURNS),
+        observe=compile_one(observe_stones, OBSERVE) if stones else compile_one(observe, OBSERVE, counted=True),
+        hash=compile_one(hash_stones, QUERY) if stones else compile_one(position_hash, QUERY, counted=True),
+        chance_outcomes=compile_one(chance_outcomes, CHANCE_OUTCOMES, counted=True) if with_chance else no_chance,
     )

@@ -41,6 +41,8 @@ class Functions(NamedTuple):
     play: Callable[[Any, int, int], Any]
     result: Callable[..., Any]
     planes: Callable[[Any, int], Any]
+    chance: Callable[[Any], Any] | None = None
+    happen: Callable[[Any, int, int], Any] | None = None
 
 
 class PlainRules(NamedTuple):
@@ -55,6 +57,8 @@ class PlainRules(NamedTuple):
     move_name: Callable[[int], str]
     one_by_one: bool  # whether legal_moves is asked about each move
     told_move: bool  # whether result is told the move
+    num_outcomes: int = 0  # of chance
+    outcome_name: Callable[[int], str] = str
 
 
 def board_of_state(rules: PlainRules, state: States) -> Board:
@@ -85,13 +89,13 @@ class ReferenceGame:
         self.player = 1
         self.over = self.told = False  # whether the game is over, and whether result said so
         self.won: tuple[float, ...] = (0.0,) * count_results_in_state(rules.players)  # the results
-        self.moves: list[int] = []
+        self.moves: list[str] = []  # and outcomes, by their names
+        self.chances = self._find_chances()  # by outcome; empty: a player is to move
 
     @property
     def moves_in_words(self) -> str:
         """The moves so far, in words."""
-        names = " ".join(self.rules.move_name(move) for move in self.moves)
-        return f"after the moves {names}" if names else "at the start"
+        return f"after the moves {' '.join(self.moves)}" if self.moves else "at the start"
 
     def legal_moves(self) -> list[int]:
         """The legal moves, ascending; there is one until the game is over.
@@ -147,29 +151,73 @@ class ReferenceGame:
         if np.array_equal(self.board, before) and self.player == player:
             remedy = "change the board in place, such as board[row, column] = player"
             self.raise_error(function, f"leaves board and player as they were with the move {name}", remedy)
-        self.moves.append(move)
-        self._update_result()
+        self.moves.append(name)
+        self._update_result(move)
+
+    def happen(self, outcome: int) -> None:
+        """Let an outcome of chance happen, and see whether the game is over.
+
+        Raises:
+            PlainGameError: the author's function is wrong.
+        """
+        function = self.rules.functions.happen
+        assert function is not None
+        before = self.board.copy()
+        try:
+            answer = function(self.board, self.player, outcome)
+        except Exception as error:
+            raise self._error_in(function, error) from error
+        name = self.rules.outcome_name(outcome)
+        if np.array_equal(self.board, before):
+            remedy = "note it on the board, so that chance sees that it has happened"
+            self.raise_error(function, f"leaves the board as it was with the outcome {name}", remedy)
+        self.player = self.player if answer is None else self._check_player(answer, function)
+        self.moves.append(name)
+        self._update_result(outcome)
+
+    def _find_chances(self) -> dict[int, float]:
+        function, count = self.rules.functions.chance, self.rules.num_outcomes
+        if function is None or self.over:
+            return {}
+        found = self._call_author(function, lambda board, player: function(board))
+        if found is None:
+            return {}
+        odd = np.ndim(found) != 1 or np.asarray(found).dtype.kind not in "iuf"
+        if odd or len(found) > count or not np.isfinite(found).all() or min(found, default=0.0) < 0:
+            remedy = f"return an array with a probability for each of the {count} outcomes, or None"
+            self.raise_error(function, f"returns {found!r}", remedy)
+        chances = {outcome: float(probability) for outcome, probability in enumerate(found) if probability > 0}
+        if chances and abs(sum(chances.values()) - 1) > 1e-5:
+            self.raise_error(
+                function, f"returns probabilities whose sum is {sum(chances.values()):g}", "let their sum be 1"
+            )
+        return chances
 
     def _next_player(self, answer: Any) -> int:
-        players = self.rules.players
-        allowed = [player_number(index, players) for index in range(players)]
-        if answer is None:
-            return allowed[(allowed.index(self.player) + 1) % players]
+        if answer is not None:
+            return self._check_player(answer, self.rules.functions.play)
+        allowed = [player_number(index, self.rules.players) for index in range(self.rules.players)]
+        return allowed[(allowed.index(self.player) + 1) % self.rules.players]
+
+    def _check_player(self, answer: Any, function: Callable[..., Any]) -> int:
+        allowed = [player_number(index, self.rules.players) for index in range(self.rules.players)]
         if isinstance(answer, (bool, np.bool_)) or answer not in allowed:
             text = " or ".join(map(str, allowed))
             self.raise_error(
-                self.rules.functions.play,
+                function,
                 f"returns {answer!r}",
                 f"return nothing, or the player who moves next, {text}",
             )
         return int(answer)
 
-    def _update_result(self) -> None:
+    def _update_result(self, move: int) -> None:
         function = self.rules.functions.result
-        won = self._call_author(function, lambda board, player: call_result(self.rules, board, player, self.moves[-1]))
+        won = self._call_author(function, lambda board, player: call_result(self.rules, board, player, move))
         if won is None:
             self.over = len(self.moves) >= self.rules.max_plies
+            self.chances = self._find_chances()
             return
+        self.chances = {}
         players = self.rules.players
         numbers = (won,) if players <= 2 else tuple(won) if isinstance(won, (tuple, np.ndarray)) else ()
         odd = any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, float, np.number)) for one in numbers)
@@ -283,6 +331,13 @@ def _play_checked_game(
     playout, state = ReferenceGame(rules), None if game is None else game.initial_state()
     shape = playout.planes().shape
     while not playout.over and len(playout.moves) < positions:
+        if playout.chances:
+            outcome = int(random.choice(list(playout.chances)))
+            if game is not None and state is not None:
+                _compare_chances(game, state, playout)
+                game.play(state, outcome)
+            playout.happen(outcome)
+            continue
         legal, planes = playout.legal_moves(), playout.planes()
         if planes.shape != shape:
             playout.raise_error(
@@ -312,6 +367,17 @@ def _compare_position(
     )
     for function, what, ours, theirs in pairs:
         _raise_difference(function, what, ours, theirs, playout)
+
+
+def _compare_chances(game: Game, state: NDArray[np.int64], playout: ReferenceGame) -> None:
+    functions = playout.rules.functions
+    assert functions.chance is not None and functions.happen is not None
+    outcomes, probabilities = game.chance_outcomes(state)
+    theirs = {outcome: float(np.float32(probability)) for outcome, probability in playout.chances.items()}
+    ours = dict(zip(outcomes.tolist(), probabilities.tolist(), strict=True))
+    board = board_of_state(playout.rules, state).tolist()
+    _raise_difference(functions.happen, "board", board, playout.board.tolist(), playout)
+    _raise_difference(functions.chance, "chances", ours, theirs, playout)
 
 
 def _compare_end(game: Game, state: NDArray[np.int64], playout: ReferenceGame) -> None:

@@ -27,6 +27,7 @@ from keima.games.chess.board import (
 from keima.games.chess.material import material_balance, material_gain, material_of
 from keima.games.chess.moves import MOST_MOVES, is_in_check, write_legal_moves
 from keima.games.game import Actions, Game, States
+from keima.games.move_ordering import bring_best_forward
 
 MATE = 1_000_000  # minus one per ply until the mate
 DEEPEST = 8  # deeper searches take hours per move
@@ -52,8 +53,8 @@ class AlphaBetaStack(NamedTuple):
 @inlined
 def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
     """The sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains nothing."""
-    worth = material_gain(board, action, passing)
-    return ORDER * worth - material_of(board, square_bit(action & 63)) if worth > 0 else 0
+    gain = material_gain(board, action, passing)
+    return ORDER * gain - material_of(board, square_bit(action & 63)) if gain > 0 else 0
 
 
 @compiled_without_refcounts
@@ -88,14 +89,9 @@ def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     k, count = notes[TRIED], notes[COUNT]
     if k == count:
         return False
-    first = k
-    for other in range(k + 1, count):
-        if promise[other] > promise[first]:
-            first = other
-    if notes[QUIET] and promise[first] <= 0:
+    bring_best_forward(moves, promise, k, count)
+    if notes[QUIET] and promise[k] <= 0:
         return False
-    moves[k], moves[first] = moves[first], moves[k]
-    promise[k], promise[first] = promise[first], promise[k]
     notes[TRIED] = k + 1
     after, below = scratch.states[level + 1], scratch.notes[level + 1]
     for word in range(KEYS + state[CLOCK] + 1):  # the rest is of positions before the last capture
@@ -144,10 +140,10 @@ def _search_states(step: Any, states: States, depth: int, scratch: AlphaBetaStac
             scratch.states[0] = states[i]
             step(scratch.states[0], np.int64(legal[k]))
             # The window includes the best value, so that moves of equal value are recognized.
-            worth = -search_value(step, scratch, depth - 1, -MATE, 1 - best)
-            if worth > best:
-                best, count = worth, 0
-            if worth == best:
+            value = -search_value(step, scratch, depth - 1, -MATE, 1 - best)
+            if value > best:
+                best, count = value, 0
+            if value == best:
                 found.actions[i, count] = legal[k]
                 count += 1
         found.counts[i], found.values[i] = count, best

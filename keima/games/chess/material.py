@@ -33,10 +33,10 @@ MATING = 1_000_000  # more than all pieces
 def material_of(board: Bitboards, side: Squares) -> int:
     """The value of the pieces among ``side``; kings count 0."""
     short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
-    worth = PAWN_VALUE * bit_count(short & ~straight & ~diagonal) + KNIGHT_VALUE * bit_count(short & straight)
-    worth += BISHOP_VALUE * bit_count(diagonal & ~short & ~straight)
-    worth += ROOK_VALUE * bit_count(straight & ~short & ~diagonal)
-    return worth + QUEEN_VALUE * bit_count(straight & diagonal)
+    value = PAWN_VALUE * bit_count(short & ~straight & ~diagonal) + KNIGHT_VALUE * bit_count(short & straight)
+    value += BISHOP_VALUE * bit_count(diagonal & ~short & ~straight)
+    value += ROOK_VALUE * bit_count(straight & ~short & ~diagonal)
+    return value + QUEEN_VALUE * bit_count(straight & diagonal)
 
 
 @inlined
@@ -50,14 +50,14 @@ def material_gain(board: Bitboards, action: Any, passing: Squares) -> int:
     """The material that a move captures, plus what a promotion gains."""
     plane, origin = action >> 6, action & 63
     target = square_bit(origin + OFFSETS[plane])
-    worth = material_of(board, target)
+    value = material_of(board, target)
     if square_bit(origin) & board.short & ~board.straight & ~board.diagonal != 0:
         if target & passing != 0:
-            worth += PAWN_VALUE
+            value += PAWN_VALUE
         if square_bit(origin) & PROMOTING_ROW != 0:
             piece = QUEEN_VALUE if plane < UNDERPROMOTIONS else PROMOTED_VALUE[(plane - UNDERPROMOTIONS) // 3]
-            worth += piece - PAWN_VALUE
-    return worth
+            value += piece - PAWN_VALUE
+    return value
 
 
 @compiled
@@ -71,10 +71,10 @@ def _write_greedy_actions(step: Any, states: States, chosen: Actions, counts: ND
             after[:] = state
             step(after, action)
             mates = is_in_check(after) and not has_legal_move(after)
-            worth = MATING if mates else material_gain(board, action, state[EN_PASSANT])
-            if worth > best:
-                best, counts[i] = worth, 0
-            if worth == best:
+            value = MATING if mates else material_gain(board, action, state[EN_PASSANT])
+            if value > best:
+                best, counts[i] = value, 0
+            if value == best:
                 chosen[i, counts[i]] = action
                 counts[i] += 1
 

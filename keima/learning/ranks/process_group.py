@@ -370,7 +370,7 @@ def read_rank_timeout(variables: Mapping[str, str] = os.environ) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def idle_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
+def unused_nccl_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
     """A sentence about NCCL's variables that are set without effect; empty if there are none."""
     names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.is_alone))
     if not names or ranks.backend == "nccl":

@@ -10,11 +10,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, ends_with_terminal
 from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, reject_foreign_server
 from keima.learning.ranks.process_group import check_rendezvous, local_address_towards, read_rank_timeout
 from keima.networks.inference.evaluator import count_gpus
-from keima.paths import with_code
+from keima.paths import with_code_on_path
 
 UNDER_NOHUP = ("--signals-to-handle", "SIGTERM,SIGINT,SIGQUIT")  # by default torchrun would end with its terminal
 SECONDS_TO_END = 300  # for a rank to finish its step and save after it was asked to stop
@@ -43,7 +44,7 @@ def count_ranks_to_start(asked: int | None, device: str, *, usual: int = 1) -> t
         device: "auto", "cuda" or "cpu".
         usual: the number on a machine without GPUs if ``asked`` is None.
     """
-    gpus, cores = count_gpus() if device != "cpu" else 0, len(os.sched_getaffinity(0))
+    gpus, cores = count_gpus() if device != "cpu" else 0, count_usable_cores()
     if asked is None:
         count = gpus or min(usual, cores)
         return count, "" if gpus or device == "cpu" else f"No GPU found: {_ranks_text(count)} on the CPU"
@@ -94,7 +95,7 @@ def run_ranks(program: Sequence[str], words: Sequence[str], start: RankLaunch) -
     """
     address, port = start.master_addr or LOCALHOST, start.master_port or DEFAULT_PORT
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, without its warning
-    os.environ.update(with_code(os.environ))
+    os.environ.update(with_code_on_path(os.environ))
     logging.getLogger("torch.distributed.elastic").setLevel(
         logging.CRITICAL
     )  # failures are reported below, in one line

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.networks.architectures.fused import make_fused_runtime
 from keima.networks.architectures.layers import (
     HEAD_CHANNELS,

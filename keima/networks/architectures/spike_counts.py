@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.networks.architectures.spiking_layers import Neurons, SpikeConvNorm
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.networks.architectures.event_driven import EventDrivenRuntime
 from keima.networks.architectures.layers import HEAD_CHANNELS, ConvNorm, GlobalPooling, PolicyHead
 from keima.networks.architectures.spike_counts import measure_spikes

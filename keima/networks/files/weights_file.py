@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from keima.base.files import FileTooLarge, read_limited, write_atomically
-from keima.networks.files.model_content import LIMITS
+from keima.networks.files.container import LIMITS
 
 ZIP = b"PK"  # the first bytes of PyTorch's files
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.evaluation.elo import PairResult, Rating, rate_players
 from keima.evaluation.match import MatchResult
 from keima.evaluation.strength import first_player_mean_return

@@ -17,7 +17,8 @@ from keima.evaluation.match_worker import make_match_search
 from keima.evaluation.strength import load_model_file
 from keima.games import Game
 from keima.games.game import Actions, States
-from keima.networks.files.model_file import CorruptModel, Model, load_safetensors
+from keima.networks.files.container import CorruptModel
+from keima.networks.files.model import Model, load_safetensors
 from keima.play.arena.slices import JobMessage
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
 from keima.play.engines.uci_client import UciClient, UciPlayer

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from keima.base.reports import ScoreReport
+from keima.base.reports.run_reports import ScoreReport
 from keima.evaluation.score import SIDE_BY_SIDE, ScoredGames, summarize_scores
 from keima.games import CHANCE, Game
 from keima.games.game import States
 from keima.networks.architectures.layers import HEAD_CHANNELS
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.play.arena.players import ExpectimaxPlayer, PlayerSpec
 from keima.play.arena.score_slice import ScoreJob, ScoreLine, play_score_job
 from keima.play.arena.slices import play_jobs

@@ -74,5 +74,5 @@ def warm_up(game: Game, player: Player) -> None:
 def play_score_job(job: ScoreJob, report: Report) -> ScoreLine:
     """Play a job; returns the line that has its games."""
     played, seconds = play_slice(job, report)
-    figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
-    return ScoreLine(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **figures)
+    columns = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
+    return ScoreLine(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **columns)

@@ -53,7 +53,7 @@ class TMaze(ArrayWorlds):
     """
 
     num_actions = 3
-    figure_names: tuple[str, ...] = ("right_side",)  # 1 where the episode ended with the reward
+    metric_names: tuple[str, ...] = ("right_side",)  # 1 where the episode ended with the reward
 
     def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
         self._length, self._mazes = length, Mazes(np.array(seeds, np.uint64), np.zeros((len(seeds), 3), np.int64))
@@ -96,7 +96,7 @@ def step_mazes(length: int, mazes: Mazes, actions: Moves, now: StepResult) -> No
     for b in range(len(mazes.streams)):
         rewards[b] = 0.0
         terminated[b] = False
-        now.figures[b, 0] = 0.0
+        now.metrics[b, 0] = 0.0
         places[b, 1] += 1
         if places[b, 0] < length:
             if actions[b] == FORWARD:
@@ -109,7 +109,7 @@ def step_mazes(length: int, mazes: Mazes, actions: Moves, now: StepResult) -> No
             found = (actions[b] == RIGHT) == (places[b, 2] == 1)
             rewards[b] = 4.0 if found else -0.1
             terminated[b] = True
-            now.figures[b, 0] = found
+            now.metrics[b, 0] = found
         now.truncated[b] = not terminated[b] and places[b, 1] >= 2 * length
         write_maze_observation(length, mazes, b, now.observations)
         if terminated[b] or now.truncated[b]:
@@ -129,7 +129,7 @@ class BlindCartPole(ArrayWorlds):
     """
 
     num_actions = 2
-    figure_names: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
 
     def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
         self._limit, count = limit, len(seeds)

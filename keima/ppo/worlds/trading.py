@@ -2,9 +2,9 @@
 
 In each bar an account may *hold*, *buy* or *sell*. The observation ends with the close of the last bar; the order is
 executed at the open of the next one, plus slippage and a fee. A buy closes the oldest short position or opens a long
-one; a sell does the opposite. Each opened position is worth a fixed share of the capital, and an order beyond the
+one; a sell does the opposite. Each opened position takes a fixed share of the capital, and an order beyond the
 account's means is refused. An episode is a window of bars: it is *truncated* at its end, where positions may still be
-open, and *terminated* when the account is ruined. The reward is the change of the account's worth, in per cent of the
+open, and *terminated* when the account is ruined. The reward is the change of the account's value, in per cent of the
 capital.
 
 Prices come from a history, of which each episode is a random window, or are simulated bar by bar, so that no future
@@ -30,16 +30,16 @@ from keima.ppo.worlds.trading_kernels import (
     CLOSE_WAS,
     CLOSED_AT,
     COUNTER_WORDS,
+    EPISODE_METRICS,
     FEATURES,
-    FIGURES,
     FILLED_AT,
     KNOWN_WORDS,
     PAST,
     TAPE_WORDS,
     TRADE,
     UNITS,
-    WORTH,
-    WORTH_WAS,
+    VALUE,
+    VALUE_WAS,
     Accounts,
     Tape,
     TradingRules,
@@ -76,7 +76,7 @@ class TradingMarkets(ArrayWorlds):
     """
 
     num_actions = len(ACTIONS)
-    figure_names: tuple[str, ...] = FIGURES
+    metric_names: tuple[str, ...] = EPISODE_METRICS
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class TradingMarkets(ArrayWorlds):
             np.zeros((count, rules.max_positions, 2)),
         )
         self._tape = Tape(np.zeros((2, rules.window, TAPE_WORDS)), np.zeros(2, np.int64))
-        super().__init__(empty_step_result(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
+        super().__init__(empty_step_result(count, len(FEATURES), len(EPISODE_METRICS)), self._worlds._asdict())
         begin_episodes(self._rules, self._worlds, self.moment.observations)
         self._actions = np.zeros(count, np.int64)
         parts = self._split_worlds(max(1, min(threads, count // LEAST_PART)))
@@ -152,7 +152,7 @@ class TradingMarkets(ArrayWorlds):
         if not len(bars):
             return None
         return TradedEpisode(
-            bars[:, CLOSE_WAS], bars[:, WORTH_WAS], bars[:, TRADE].astype(np.int64), bars[:, FILLED_AT]
+            bars[:, CLOSE_WAS], bars[:, VALUE_WAS], bars[:, TRADE].astype(np.int64), bars[:, FILLED_AT]
         )
 
     @property
@@ -163,7 +163,7 @@ class TradingMarkets(ArrayWorlds):
     @property
     def account_values(self) -> NDArray[np.float64]:
         """Each account's total value at that price, ``[B]``."""
-        return self._worlds.accounts[:, WORTH].copy()
+        return self._worlds.accounts[:, VALUE].copy()
 
     @property
     def positions(self) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from keima.ppo.settings import TradingSettings
 from keima.ppo.worlds.trading import TradingMarkets
 from keima.ppo.worlds.trading_data import SimulatedMarket, read_history
-from keima.ppo.worlds.trading_kernels import ACTIONS, FEATURES, FIGURES, LIMIT
+from keima.ppo.worlds.trading_kernels import ACTIONS, EPISODE_METRICS, FEATURES, LIMIT
 
 Observation = NDArray[np.float32]  # [F]
 
@@ -63,8 +63,8 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         terminated, truncated = bool(now.terminated[0]), bool(now.truncated[0])
         if not (terminated or truncated):
             return now.observations[0].copy(), float(now.rewards[0]), False, False, self._info()
-        figures = dict(zip(FIGURES, now.figures[0].tolist(), strict=True))
-        return now.last_observations[0].copy(), float(now.rewards[0]), terminated, truncated, figures
+        metrics = dict(zip(EPISODE_METRICS, now.metrics[0].tolist(), strict=True))
+        return now.last_observations[0].copy(), float(now.rewards[0]), terminated, truncated, metrics
 
     def _info(self) -> dict[str, Any]:
         """Information in addition to the observation."""

@@ -17,7 +17,7 @@ Counts = NDArray[np.int64]
 HOLD, BUY, SELL = range(3)
 ACTIONS = ("hold", "buy", "sell")
 # Of an episode: profit, positions closed, those with profit, positions still open, fees.
-FIGURES = (
+EPISODE_METRICS = (
     "profit",
     "closed",
     "won",
@@ -44,7 +44,7 @@ FEATURES = (
 )
 
 # Words of an account, and of its market's features.
-CASH, WORTH, FEES = range(3)
+CASH, VALUE, FEES = range(3)
 ACCOUNT_WORDS = 3
 LAST, RANGE, PLACE, FAST, MIDDLE, SLOW, MEAN, SQUARE, LOG_VOLUME, VOLUME_CHANGE, LOG_CLOSE, OPENED, CLOSED_AT = range(
     13
@@ -63,7 +63,7 @@ WINDOW, MAX_POSITIONS, SHORT = range(3)  # of the rules that are whole numbers
 NOTHING, LONG_OPENED, SHORT_OPENED, LONG_CLOSED, SHORT_CLOSED = range(5)  # what an order has come to
 TRADES = ("nothing", "long opened", "short opened", "long closed", "short closed")
 # Of a recorded bar; the last one is the price of the trade, if there was one.
-CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(4)
+CLOSE_WAS, VALUE_WAS, TRADE, FILLED_AT = range(4)
 TAPE_WORDS = 4
 
 
@@ -129,7 +129,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
     """Begin an episode on a new window of the history or a new simulated market, including its past."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
     counters[b], worlds.lots[b], known[b] = 0, 0.0, 0.0
-    accounts[b, CASH] = accounts[b, WORTH] = rules.shares[CAPITAL]
+    accounts[b, CASH] = accounts[b, VALUE] = rules.shares[CAPITAL]
     accounts[b, FEES] = 0.0
     if len(rules.history) == 0:
         begin_market(rules.market, worlds.markets, worlds.streams, b)
@@ -222,7 +222,7 @@ def write_observation(rules: TradingRules, worlds: Accounts, b: int, out: NDArra
     out[b, 8] = known[b, VOLUME_CHANGE]
     out[b, 9] = (held if net > 0.0 else -held) / rules.counts[MAX_POSITIONS]
     out[b, 10] = 10.0 * (net * known[b, CLOSED_AT] - paid) / capital
-    out[b, 11] = 10.0 * (worlds.accounts[b, WORTH] / capital - 1.0)
+    out[b, 11] = 10.0 * (worlds.accounts[b, VALUE] / capital - 1.0)
     out[b, 12] = worlds.counters[b, TIME] / rules.counts[WINDOW]
     for i in range(out.shape[1]):
         out[b, i] = min(max(out[b, i], -LIMIT), LIMIT)
@@ -244,32 +244,32 @@ def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Co
         first, high, low, close, volume = next_bar(rules, worlds, b)
         trade, price = execute_order(rules, worlds, b, actions[b], first)
         net, _ = net_units(worlds.lots, counters[b, LOTS], b)
-        worth = accounts[b, CASH] + net * close
-        now.rewards[b] = 100.0 * (worth - accounts[b, WORTH]) / capital
-        accounts[b, WORTH] = worth
+        value = accounts[b, CASH] + net * close
+        now.rewards[b] = 100.0 * (value - accounts[b, VALUE]) / capital
+        accounts[b, VALUE] = value
         update_features(worlds.known, b, first, high, low, close, volume)
         counters[b, TIME] += 1
-        now.terminated[b] = worth <= rules.shares[RUIN] * capital
+        now.terminated[b] = value <= rules.shares[RUIN] * capital
         now.truncated[b] = not now.terminated[b] and counters[b, TIME] == rules.counts[WINDOW]
         ended = now.terminated[b] or now.truncated[b]
         if b == 0:
-            record_bar(tape, counters[0, TIME], ended, close, worth, trade, price)
+            record_bar(tape, counters[0, TIME], ended, close, value, trade, price)
         write_observation(rules, worlds, b, now.observations)
         if ended:
             now.last_observations[b] = now.observations[b]
-            now.figures[b, 0] = worth - capital
-            now.figures[b, 1], now.figures[b, 2], now.figures[b, 3] = (
+            now.metrics[b, 0] = value - capital
+            now.metrics[b, 1], now.metrics[b, 2], now.metrics[b, 3] = (
                 counters[b, CLOSED],
                 counters[b, WON],
                 counters[b, LOTS],
             )
-            now.figures[b, 4] = accounts[b, FEES]
+            now.metrics[b, 4] = accounts[b, FEES]
             begin_episode(rules, worlds, b)
             write_observation(rules, worlds, b, now.observations)
 
 
 @compiled_without_refcounts
-def record_bar(tape: Tape, time: int, ended: bool, close: float, worth: float, trade: int, price: float) -> None:
+def record_bar(tape: Tape, time: int, ended: bool, close: float, value: float, trade: int, price: float) -> None:
     """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths
     if time == 1:
@@ -277,9 +277,9 @@ def record_bar(tape: Tape, time: int, ended: bool, close: float, worth: float, t
     if lengths[0] != time - 1:
         return
     now, last = tape.bars[0], tape.bars[1]
-    now[time - 1, CLOSE_WAS], now[time - 1, WORTH_WAS], now[time - 1, TRADE], now[time - 1, FILLED_AT] = (
+    now[time - 1, CLOSE_WAS], now[time - 1, VALUE_WAS], now[time - 1, TRADE], now[time - 1, FILLED_AT] = (
         close,
-        worth,
+        value,
         trade,
         price,
     )

@@ -28,10 +28,10 @@ class StepResult(NamedTuple):
     rewards: NDArray[np.float32]  # [B]
     terminated: NDArray[np.bool_]  # [B]
     truncated: NDArray[np.bool_]  # [B], never together with terminated
-    figures: NDArray[np.float64]  # [B, K] of an episode that has ended; elsewhere without meaning
+    metrics: NDArray[np.float64]  # [B, K] of an episode that has ended; elsewhere without meaning
 
 
-def empty_step_result(num_envs: int, observation_size: int, num_figures: int = 0) -> StepResult:
+def empty_step_result(num_envs: int, observation_size: int, num_metrics: int = 0) -> StepResult:
     """The arrays for so many worlds."""
     return StepResult(
         observations=np.zeros((num_envs, observation_size), np.float32),
@@ -39,7 +39,7 @@ def empty_step_result(num_envs: int, observation_size: int, num_figures: int = 0
         rewards=np.zeros(num_envs, np.float32),
         terminated=np.zeros(num_envs, np.bool_),
         truncated=np.zeros(num_envs, np.bool_),
-        figures=np.zeros((num_envs, num_figures), np.float64),
+        metrics=np.zeros((num_envs, num_metrics), np.float64),
     )
 
 
@@ -49,7 +49,7 @@ class Worlds(Protocol):
     num_envs: int
     observation_size: int
     num_actions: int
-    figure_names: tuple[str, ...]  # figures of an episode in addition to reward and length
+    metric_names: tuple[str, ...]  # metrics of an episode in addition to reward and length
     moment: StepResult
 
     def step(self, actions: NDArray[np.int64]) -> None:

@@ -35,25 +35,25 @@ function chartsOf(runs) {
   const found = new Map();
   for (const chart of runs.flatMap((run) => run.charts)) {
     const known = found.get(chart.title) || {...chart, curves: []};
-    const more = chart.curves.filter(({figure}) => !known.curves.some((curve) => curve.figure === figure));
+    const more = chart.curves.filter(({metric}) => !known.curves.some((curve) => curve.metric === metric));
     found.set(chart.title, {...known, curves: [...known.curves, ...more]});
   }
   return [...found.values()];
 }
 
-function scaled({figure, name}, runs) {
+function scaled({metric, name}, runs) {
   // The axis with its unit's name and size.
-  if (figure !== TIME) return {figure: figure, name: name, size: 1, show: formats[""]};
-  const longest = Math.max(...runs.map(({figures}) => figures[TIME]?.at(-1) || 0));
-  return longest >= 7200 ? {figure: figure, name: "hours", size: 3600, show: formats[""]} : {figure: figure, name: "minutes", size: 60, show: formats[""]};
+  if (metric !== TIME) return {metric: metric, name: name, size: 1, show: formats[""]};
+  const longest = Math.max(...runs.map(({metrics}) => metrics[TIME]?.at(-1) || 0));
+  return longest >= 7200 ? {metric: metric, name: "hours", size: 3600, show: formats[""]} : {metric: metric, name: "minutes", size: 60, show: formats[""]};
 }
 
-function pointsOf(curve, axis, figures) {
-  // Place, value and margin wherever both figures are known and the run goes on.
-  const places = figures[axis.figure] || [], values = figures[curve.figure] || [], points = [];
+function pointsOf(curve, axis, metrics) {
+  // Place, value and margin wherever both metrics are known and the run goes on.
+  const places = metrics[axis.metric] || [], values = metrics[curve.metric] || [], points = [];
   places.forEach((place, i) => {
     if (place === null || values[i] === null || values[i] === undefined || (points.length && place / axis.size <= points.at(-1)[0])) return;
-    points.push([place / axis.size, values[i], (curve.margin && figures[curve.margin]?.[i]) || 0]);
+    points.push([place / axis.size, values[i], (curve.margin && metrics[curve.margin]?.[i]) || 0]);
   });
   return points;
 }
@@ -61,11 +61,11 @@ function pointsOf(curve, axis, figures) {
 function seriesOf(chart, runs, axis) {
   // The series of a chart, each with its points; none if no line has two.
   const found = [], shared = new Set();
-  for (const {name: runName, figures} of runs) {
+  for (const {name: runName, metrics} of runs) {
     for (const curve of chart.curves) {
-      const points = pointsOf(curve, axis, figures);
-      if (points.length < (curve.mark ? 1 : 2) || shared.has(curve.figure)) continue;
-      if (curve.shared) shared.add(curve.figure);
+      const points = pointsOf(curve, axis, metrics);
+      if (points.length < (curve.mark ? 1 : 2) || shared.has(curve.metric)) continue;
+      if (curve.shared) shared.add(curve.metric);
       const name = [runs.length > 1 && !curve.shared ? runName : "", curve.name].filter(Boolean).join(" ");
       const number = curve.colour === null ? found.filter(({mark}) => !mark).length : curve.colour;
       found.push({name: name || chart.title, points: points, band: Boolean(curve.margin), mark: curve.mark, hollow: curve.hollow, colour: number});
@@ -123,13 +123,13 @@ function optionsOf(axis, series, more) {
     height: HEIGHT, series: [{label: axis.name, value: valueOf(axis.show)}, ...series], bands: more.bands || [],
     scales: {x: {time: false}, y: more.scale || {}},
     axes: [{...axes, values: (plot, ticks) => ticks.map(axis.show), label: axis.name, labelSize: 18, labelFont: "11px system-ui", size: 30}, {...axes, ...more.axis}],
-    cursor: {sync: {key: axis.figure, setSeries: false}, hover: {prox: more.reach || 0}, points: {fill: (plot, i) => plot.series[i].stroke(plot, i)}},
+    cursor: {sync: {key: axis.metric, setSeries: false}, hover: {prox: more.reach || 0}, points: {fill: (plot, i) => plot.series[i].stroke(plot, i)}},
   };
 }
 
 function curvesPlan(chart, runs, chosen) {
   // What draws a chart of curves; null if there is nothing to draw.
-  const axis = chart.over ? {figure: chart.over, name: chart.over_name, size: 1, show: formats[chart.over_unit]} : chosen;
+  const axis = chart.over ? {metric: chart.over, name: chart.over_name, size: 1, show: formats[chart.over_unit]} : chosen;
   const series = seriesOf(chart, runs, axis), show = formats[chart.unit];
   if (!series.length) return null;
   const options = () => {
@@ -176,7 +176,7 @@ function rowsPlan(chart, title, axis) {
 }
 
 function plansOf(runs, over) {
-  const axis = scaled(over, runs), time = scaled({figure: TIME, name: ""}, runs), named = (run, title) => runs.length > 1 ? run.name + ": " + title : title;
+  const axis = scaled(over, runs), time = scaled({metric: TIME, name: ""}, runs), named = (run, title) => runs.length > 1 ? run.name + ": " + title : title;
   const curves = chartsOf(runs).map((chart) => curvesPlan(chart, runs, axis)).filter(Boolean);
   const rows = runs.flatMap((run) => (run.rows || []).map((chart) => rowsPlan(chart, named(run, chart.title), time)));
   return [...curves, ...rows];
@@ -185,7 +185,7 @@ function plansOf(runs, over) {
 // The charts on the page.
 
 function within(holder) {
-  // Charts in sections of this element. `show` draws runs over an axis: a figure and its name.
+  // Charts in sections of this element. `show` draws runs over an axis: a metric and its name.
   const drawn = new Map();
   let last = null;
 
@@ -198,7 +198,7 @@ function within(holder) {
 
   function together(known) {
     // The charts over the same axis, which are enlarged together.
-    return [...drawn.values()].filter(({axis}) => axis.figure === known.axis.figure);
+    return [...drawn.values()].filter(({axis}) => axis.metric === known.axis.metric);
   }
 
   function zoom(known, factor) {

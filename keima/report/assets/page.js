@@ -5,7 +5,7 @@ const part = (id) => document.getElementById(id), contained = (id) => JSON.parse
 const {axes, runs} = contained("drawn"), charts = Charts.within(part("sections")), boxes = new Map();
 
 function showCurves() {
-  charts.show(runs.filter((run) => boxes.get(run).checked), axes.find(({figure}) => figure === part("axis").value));
+  charts.show(runs.filter((run) => boxes.get(run).checked), axes.find(({metric}) => metric === part("axis").value));
 }
 
 for (const run of runs) {
@@ -17,8 +17,8 @@ for (const run of runs) {
   part("runs").append(label);
   boxes.set(run, box);
 }
-for (const {figure, name} of axes) {
-  if (runs.some(({figures}) => figures[figure])) part("axis").append(new Option(name, figure));
+for (const {metric, name} of axes) {
+  if (runs.some(({metrics}) => metrics[metric])) part("axis").append(new Option(name, metric));
 }
 part("axis").onchange = showCurves;
 part("runs").hidden = runs.length < 2;

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import mean_margin_of_groups
+from keima.base.reports.intervals import mean_margin_of_groups
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_if_intact

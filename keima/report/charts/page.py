@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keima.base.formats import Column, Row
-from keima.base.reports import IterationReport
+from keima.base.reports.formats import Column, Row
+from keima.base.reports.run_reports import IterationReport
 from keima.report.charts.calibration import CalibrationBin
 from keima.report.charts.run_charts import AXES, RunCharts, make_calibration_charts, make_run_charts
 from keima.report.charts.viewer import ASSETS, BOARDS, CHARTS, VIEWER, game_to_json
@@ -73,7 +73,7 @@ def fill_page(
         axes: what curves may be drawn over, as ``AXES``.
         table: as HTML.
     """
-    choices = [{"figure": figure, "name": name} for figure, name in axes.items()]
+    choices = [{"metric": metric, "name": name} for metric, name in axes.items()]
     parts = {
         "TITLE": html.escape(title),
         "SUMMARY": summary,
@@ -151,6 +151,6 @@ def make_report_charts(name: str, rows: Rows, calibration: Sequence[CalibrationB
     return RunCharts(
         name=name,
         charts=[*found.charts, *wins.charts],
-        figures={**found.figures, **wins.figures},
+        metrics={**found.metrics, **wins.metrics},
         rows=make_worker_charts(rows),
     )

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count as numbers
 from typing import TYPE_CHECKING
 
-from keima.base.formats import format_count, format_percent
+from keima.base.reports.formats import format_count, format_percent
 from keima.report.charts.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, choose_time_unit, merge_charts
 from keima.report.metrics import format_money
 
@@ -54,7 +54,7 @@ def draw_picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -
     """All charts of runs over each other under a title, as a PNG file.
 
     Args:
-        axis: the figure that curves are drawn over, and its name.
+        axis: the metric that curves are drawn over, and its name.
 
     Raises:
         ValueError: there are none.
@@ -105,8 +105,8 @@ def collect_lines(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> li
 
 def collect_points(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, float, float]]:
     """Place, value and margin wherever place and value are known."""
-    places, values = run.figures.get(axis, ()), run.figures.get(curve.figure, ())
-    margins = run.figures.get(curve.margin) or [None] * len(values)
+    places, values = run.metrics.get(axis, ()), run.metrics.get(curve.metric, ())
+    margins = run.metrics.get(curve.margin) or [None] * len(values)
     return [
         (place, value, margin or 0.0)
         for place, value, margin in zip(places, values, margins, strict=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keima.base.formats import format_elo
+from keima.base.reports.formats import format_elo
 from keima.report.charts.png import COLOURS, FAINT_INK, INK, render_png
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def draw_ratings(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> 
         axes.set_ylim(len(known) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"Elo with 95 % intervals; {anchor} is 0", loc="right", color=FAINT_INK)
-        figures = axes.secondary_yaxis("right")
-        figures.set_yticks(range(len(known)), [format_elo(player.elo, player.margin or None) for player in known])
-        for each in (axes, figures):
+        ratings = axes.secondary_yaxis("right")
+        ratings.set_yticks(range(len(known)), [format_elo(player.elo, player.margin or None) for player in known])
+        for each in (axes, ratings):
             each.tick_params(axis="y", length=0)
             each.spines[:].set_visible(False)
 

@@ -1,4 +1,4 @@
-"""The charts of a run and the figures that they draw: for charts.js as JSON, and for pictures."""
+"""The charts of a run and the metrics that they draw: for charts.js as JSON, and for pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,20 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from keima.base.formats import format_count, format_percent
+from keima.base.reports.formats import format_count, format_percent
 from keima.report.cost import cumulative_core_hours
 from keima.report.limits import compute_time_shares
-from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, format_money
+from keima.report.metrics import (
+    CHARTS,
+    METRICS,
+    PPO_CHARTS,
+    PPO_METRICS,
+    Chart,
+    Format,
+    Metric,
+    MetricValues,
+    format_money,
+)
 
 if TYPE_CHECKING:
     from keima.report.charts.calibration import CalibrationBin
@@ -33,7 +43,7 @@ HEALTH_CHARTS = (
 )
 LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
 TIME = "run/seconds"
-AXES = {  # what curves may be drawn over: figures, and their names
+AXES = {  # what curves may be drawn over: metrics, and their names
     TIME: "time",
     "run/total_games": "games",
     "run/total_positions": "positions",
@@ -47,16 +57,14 @@ EXPECTED, EVEN, WON, WON_MARGIN = (f"calibration/{name}" for name in ("expected"
 DIGITS = 6  # of a number in the curves
 UNITS: dict[Format, str] = {format_percent: "share", format_money: "money"}
 
-Figures = Mapping[str, float]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One figure over another, as a line or as marks."""
+    """One metric over another, as a line or as marks."""
 
     name: str  # empty: that of the chart
-    figure: str
-    margin: str = ""  # the figure with half the width of its interval
+    metric: str
+    margin: str = ""  # the metric with half the width of its interval
     help: str = ""
     mark: str = ""  # "up" or "down": triangles instead of a line
     hollow: bool = False  # of triangles
@@ -72,7 +80,7 @@ class DrawnChart:
     title: str
     curves: Sequence[Curve]
     unit: str = ""  # of the values: "share", "money", or none
-    over: str = ""  # the figure of the axis below; empty: the one that is chosen for all
+    over: str = ""  # the metric of the axis below; empty: the one that is chosen for all
     over_name: str = ""
     over_unit: str = ""
 
@@ -104,16 +112,16 @@ class RunCharts:
 
     name: str
     charts: Sequence[DrawnChart]
-    figures: Mapping[str, Sequence[float | None]]  # columns of numbers; those over the same axis are equally long
+    metrics: Mapping[str, Sequence[float | None]]  # columns of numbers; those over the same axis are equally long
     rows: Sequence[RowsChart] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The same for charts.js."""
         charts, rows = [asdict(chart) for chart in self.charts], [asdict(chart) for chart in self.rows]
-        return {"name": self.name, "charts": charts, "figures": dict(self.figures), "rows": rows}
+        return {"name": self.name, "charts": charts, "metrics": dict(self.metrics), "rows": rows}
 
 
-def make_run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
+def make_run_charts(name: str, rows: Sequence[MetricValues]) -> RunCharts:
     """The charts of a run.
 
     Args:
@@ -122,10 +130,10 @@ def make_run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
     """
     rows = add_time_and_cost(rows)
     charts = list_charts(rows)
-    return RunCharts(name=name, charts=charts, figures=collect_columns(charts, rows))
+    return RunCharts(name=name, charts=charts, metrics=collect_columns(charts, rows))
 
 
-def add_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
+def add_time_and_cost(rows: Sequence[MetricValues]) -> list[MetricValues]:
     """The rows with what follows from several of them: core hours, and how the main node spent each iteration."""
     spent = [compute_time_shares(pair) for pair in pairwise(rows)]
     shares = [
@@ -147,7 +155,7 @@ def make_ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts
     health = [chart for chart in PPO_CHARTS if chart.title == "Steps per second"]
     learning = [chart for chart in PPO_CHARTS if chart not in health]
     charts = [*describe_charts(LEARNING, learning, PPO_METRICS), *describe_charts(HEALTH, health, PPO_METRICS)]
-    return RunCharts(name=name, charts=charts, figures=collect_columns(charts, rows))
+    return RunCharts(name=name, charts=charts, metrics=collect_columns(charts, rows))
 
 
 def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunCharts:
@@ -155,13 +163,13 @@ def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunC
     fewer than two bins.
     """
     if len(bins) < 2:
-        return RunCharts(name=name, charts=[], figures={})
-    won = Curve(name="won", figure=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
+        return RunCharts(name=name, charts=[], metrics={})
+    won = Curve(name="won", metric=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
     chart = DrawnChart(
         section="Calibration",
         title="Wins by what was expected",
         unit="share",
-        curves=(won, Curve(name="as expected", figure=EVEN, shared=True)),
+        curves=(won, Curve(name="as expected", metric=EVEN, shared=True)),
         over=EXPECTED,
         over_name="expected wins",
         over_unit="share",
@@ -169,17 +177,17 @@ def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunC
     expected = [0.0, *(round_value(each.expected) for each in bins), 1.0]
     actual = [None, *(round_value(each.won) for each in bins), None]
     margins = [None, *(round_value(each.margin) for each in bins), None]
-    figures = {EXPECTED: expected, EVEN: expected, WON: actual, WON_MARGIN: margins}
-    return RunCharts(name=name, charts=[chart], figures=figures)
+    metrics = {EXPECTED: expected, EVEN: expected, WON: actual, WON_MARGIN: margins}
+    return RunCharts(name=name, charts=[chart], metrics=metrics)
 
 
-def list_charts(rows: Sequence[Figures]) -> list[DrawnChart]:
-    """The charts of a run, section by section, also those that it has no figures for."""
+def list_charts(rows: Sequence[MetricValues]) -> list[DrawnChart]:
+    """The charts of a run, section by section, also those that it has no metrics for."""
     learning = describe_charts(LEARNING, (*LEARNING_CHARTS, *make_tile_charts(rows)), METRICS)
     return [*learning, *describe_charts(HEALTH, HEALTH_CHARTS, METRICS)]
 
 
-def make_tile_charts(rows: Sequence[Figures]) -> list[Chart]:
+def make_tile_charts(rows: Sequence[MetricValues]) -> list[Chart]:
     """The shares of games that reach the largest tiles; empty for games without tiles."""
     reached = {name for row in rows for name, share in row.items() if name.startswith(REACHED) and share > 0}
     tiles = sorted(int(name.removeprefix(REACHED)) for name in reached if name.removeprefix(REACHED).isdecimal())
@@ -194,22 +202,22 @@ def describe_charts(section: str, charts: Sequence[Chart], metrics: Sequence[Met
     for chart in charts:
         first = known.get(chart.curves[0][1])
         shown = chart.format or (first.format if first else None)
-        curves = [_make_curve(name, figure, known.get(figure)) for name, figure in chart.curves]
+        curves = [_make_curve(name, metric, known.get(metric)) for name, metric in chart.curves]
         unit = UNITS.get(shown, "") if shown else ""
         found.append(DrawnChart(section=section, title=chart.title, unit=unit, curves=curves))
     return found
 
 
-def _make_curve(name: str, figure: str, metric: Metric | None) -> Curve:
-    return Curve(name=name, figure=figure, margin=metric.margin if metric else "", help=metric.help if metric else "")
+def _make_curve(name: str, metric: str, known: Metric | None) -> Curve:
+    return Curve(name=name, metric=metric, margin=known.margin if known else "", help=known.help if known else "")
 
 
 def collect_columns(
     charts: Sequence[DrawnChart], rows: Sequence[Mapping[str, float | None]]
 ) -> dict[str, list[float | None]]:
-    """The columns of the axes and of all figures that some curve shows, with their margins, without empty ones."""
+    """The columns of the axes and of all metrics that some curve shows, with their margins, without empty ones."""
     curves = [curve for chart in charts for curve in chart.curves]
-    names = dict.fromkeys((*AXES, *(curve.figure for curve in curves), *(curve.margin for curve in curves)))
+    names = dict.fromkeys((*AXES, *(curve.metric for curve in curves), *(curve.margin for curve in curves)))
     columns = {name: [round_value(row.get(name)) for row in rows] for name in names if name}
     return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 

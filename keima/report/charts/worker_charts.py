@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keima.base.formats import format_rate
-from keima.base.reports import IterationReport
-from keima.base.text import printable_line
-from keima.base.worker_columns import displayed_state
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.formats import format_rate
+from keima.base.reports.run_reports import IterationReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_columns import displayed_state
+from keima.base.reports.worker_status import WorkerStatus
 from keima.report.charts.run_charts import RowsChart, RowsPart, round_value
 
 TITLE = "Workers, as each stood at the ends of iterations"

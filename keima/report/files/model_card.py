@@ -8,15 +8,15 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
-from keima.base.formats import format_duration, game_title
-from keima.base.reports import IterationReport
+from keima.base.reports.formats import format_duration, game_title
+from keima.base.reports.run_reports import IterationReport
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import copy_modules
 from keima.config.public import public_settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import save_safetensors
+from keima.networks.files.model import save_safetensors
 from keima.play.network_loader import SETTINGS, PlayableNetwork, load_network_from_run
 from keima.report.strength import strength_sentences
 

@@ -17,21 +17,23 @@ from pydantic import (
 )
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.reports import IterationReport, ProgressReport
-from keima.base.worker_records import parse_worker_record, worker_details
+from keima.base.reports.run_reports import IterationReport, ProgressReport
+from keima.base.reports.worker_records import worker_details
 
 PROGRESS_NAME = "progress.json"
 EVENTS_KEPT = 100
-CLUSTER = ("active", "total", "model_version", "sync_seconds", "network_mb_per_minute")
 MOST_BYTES = 8 * 2**20  # thousands of workers
 
 
 def _dump_report(report: ProgressReport, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """Return a report as in the file: ``standings`` and ``details`` of a cluster are by worker."""
     record: dict[str, Any] = dump(report)
+    network, record["cluster"] = record.pop("network"), None
     if report.cluster:
         record["cluster"] = {
-            **{name: getattr(report.cluster, name) for name in CLUSTER},
+            "active": report.cluster.active,
+            "total": report.cluster.total,
+            **network,
             "standings": {worker["name"]: worker["standing"] for worker in record["workers"]},
             "details": {worker.name: worker_details(worker) for worker in report.workers},
         }
@@ -45,12 +47,7 @@ def _restore_details(record: Any) -> Any:
         return record
     details = cluster.get("details") or {}
     workers = [{**worker, "details": details.get(worker.get("name"))} for worker in record.get("workers") or ()]
-    versions = {"model_version": record.get("model_version"), **cluster}
-    return {
-        **record,
-        "workers": workers,
-        "cluster": {**versions, "workers": [parse_worker_record(worker) for worker in workers]},
-    }
+    return {**record, "workers": workers, "network": {"model_version": record.get("model_version"), **cluster}}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from keima.base.reports import IterationReport, ProgressReport
+from keima.base.reports.run_reports import IterationReport, ProgressReport
 from keima.report.files.appended_file import AppendedFile
 from keima.report.files.row_file import RowFile, read_rows
 from keima.report.files.tensorboard import EventsWriter
@@ -61,14 +61,14 @@ def read_stats(path: Path) -> list[StatsRow]:
 
 
 def report_scalars(report: IterationReport) -> dict[str, float]:
-    """Every finite number of a report under the name ``section/figure``; unmeasured figures are left out."""
+    """Every finite number of a report under the name ``section/name``; unmeasured metrics are left out."""
     content = report.as_dict()
     workers, _ = content.pop("workers"), content.pop("iteration")
     sections: dict[str, dict[str, Any]] = {"run": {}}
     for key, value in content.items():
         if isinstance(value, dict):
-            parts = _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
-            sections[key] = value | parts | _generalization_figures(value.pop("generalization", None))
+            parts = _score_metrics(value.pop("score", None)) | _spike_metrics(value.pop("spikes", None))
+            sections[key] = value | parts | _generalization_metrics(value.pop("generalization", None))
         else:
             sections["run"][key] = value
     sections["workers"] = {
@@ -77,31 +77,31 @@ def report_scalars(report: IterationReport) -> dict[str, float]:
         "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
         "core_hours": sum(worker.get("core_hours", 0.0) for worker in workers),
     }
-    figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
+    metrics = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
     return {
-        name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)
+        name: float(value) for name, value in metrics.items() if isinstance(value, int | float) and math.isfinite(value)
     }
 
 
-def _score_figures(score: dict[str, Any] | None) -> dict[str, float]:
-    """A score's figures by name; a milestone's is the share of games that have reached it."""
+def _score_metrics(score: dict[str, Any] | None) -> dict[str, float]:
+    """A score's metrics by name; a milestone's is the share of games that have reached it."""
     if score is None:
         return {}
     shares = {f"reached_{part['milestone']}": part["share"] for part in score["milestones"]}
     return {f"score_{name}": score[name] for name in ("mean", "margin", "median", "best")} | shares
 
 
-def _spike_figures(spikes: dict[str, Any] | None) -> dict[str, float]:
-    """A spiking network's figures by name; each layer has its firing rate."""
+def _spike_metrics(spikes: dict[str, Any] | None) -> dict[str, float]:
+    """A spiking network's metrics by name; each layer has its firing rate."""
     if spikes is None:
         return {}
     layers = {f"firing_rate/{name}": rate for name, rate in spikes.pop("layers").items()}
     return spikes | layers
 
 
-def _generalization_figures(found: dict[str, Any] | None) -> dict[str, float]:
+def _generalization_metrics(found: dict[str, Any] | None) -> dict[str, float]:
     """How well a network does on new positions, by name."""
-    return {f"generalization_{name}": figure for name, figure in (found or {}).items()}
+    return {f"generalization_{name}": metric for name, metric in (found or {}).items()}
 
 
 class _IterationObserver:

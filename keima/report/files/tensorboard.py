@@ -29,8 +29,8 @@ class EventsWriter:
         self._described: set[str] = set()
         self._file: AppendedFile | None = None
 
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Append a step's figures; the first call makes TensorBoard forget that step and later ones of earlier
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Append a step's numbers; the first call makes TensorBoard forget that step and later ones of earlier
         sessions.
 
         Raises:
@@ -38,8 +38,8 @@ class EventsWriter:
         """
         if self._file is None:
             self._file = self._begin_file(step)
-        new = {name: self._help_texts[name] for name in self._help_texts.keys() & figures.keys() - self._described}
-        self._file.append(encode_records(_make_scalars_event(step, figures, new)))
+        new = {name: self._help_texts[name] for name in self._help_texts.keys() & values.keys() - self._described}
+        self._file.append(encode_records(_make_scalars_event(step, values, new)))
         self._described |= new.keys()
 
     def _begin_file(self, step: int) -> AppendedFile:
@@ -69,19 +69,19 @@ def encode_records(*events: Any) -> bytes:
     return out.getvalue()
 
 
-def _make_scalars_event(step: int, figures: Mapping[str, float], help_texts: Mapping[str, str]) -> Any:
+def _make_scalars_event(step: int, values: Mapping[str, float], help_texts: Mapping[str, str]) -> Any:
     """An event with one step's values; TensorBoard keeps the description that came with a value's first event."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
     from tensorboard.plugins.scalar.metadata import PLUGIN_NAME
 
     plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME)
-    values = []
-    for name, value in figures.items():
-        values.append(Summary.Value(tag=name, simple_value=value))
+    scalars = []
+    for name, value in values.items():
+        scalars.append(Summary.Value(tag=name, simple_value=value))
         if name in help_texts:
             about = SummaryMetadata(
                 plugin_data=plugin, summary_description=help_texts[name], data_class=DATA_CLASS_SCALAR
             )
-            values[-1].metadata.CopyFrom(about)
-    return Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+            scalars[-1].metadata.CopyFrom(about)
+    return Event(wall_time=time.time(), step=step, summary=Summary(value=scalars))

@@ -47,8 +47,8 @@ class TrackerClient(Protocol):
 
     record: str
 
-    def send(self, iteration: int, figures: Mapping[str, float]) -> None:
-        """Send the figures of an iteration."""
+    def send(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Send the metrics of an iteration."""
 
     def end(self) -> None:
         """Send what waits, and end."""
@@ -67,7 +67,7 @@ class Wandb:
             resume="allow",
             config=dict(settings),
             dir=run_dir / FOLDER,
-            # The run's figures and settings alone: nothing of the machine and its output.
+            # The run's metrics and settings alone: nothing of the machine and its output.
             settings=wandb.Settings(
                 console="off",
                 disable_git=True,
@@ -79,9 +79,9 @@ class Wandb:
         )
         self.record = self._run.id
 
-    def send(self, iteration: int, figures: Mapping[str, float]) -> None:
-        """Send the figures of an iteration."""
-        self._run.log(dict(figures), step=iteration, commit=True)
+    def send(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Send the metrics of an iteration."""
+        self._run.log(dict(values), step=iteration, commit=True)
 
     def end(self) -> None:
         """Send what waits, and end."""
@@ -112,12 +112,12 @@ class MLflow:
         for start in range(0, len(parameters), PARAMETERS_AT_ONCE):
             self._client.log_batch(self.record, params=parameters[start : start + PARAMETERS_AT_ONCE])
 
-    def send(self, iteration: int, figures: Mapping[str, float]) -> None:
-        """Send the figures of an iteration."""
+    def send(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Send the metrics of an iteration."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        metrics = [Metric(name, value, now, iteration) for name, value in figures.items()]
+        metrics = [Metric(name, value, now, iteration) for name, value in values.items()]
         self._client.log_batch(self.record, metrics=metrics)
 
     def end(self) -> None:
@@ -152,8 +152,8 @@ def follow_run(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
         if now != seen:
             for row in read_metrics(metrics):
                 if row["iteration"] > sent.iteration:
-                    figures = {figure: value for figure, value in row.items() if "/" in figure}
-                    client.send(int(row["iteration"]), figures)
+                    values = {name: value for name, value in row.items() if "/" in name}
+                    client.send(int(row["iteration"]), values)
                     sent = replace(sent, iteration=int(row["iteration"]))
             save_sent_state(memory, sent)
             seen = now

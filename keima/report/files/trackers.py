@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from keima.base.reports import IterationReport, ProgressReport
-from keima.base.text import printable_line
-from keima.paths import program_of, with_code
+from keima.base.reports.run_reports import IterationReport, ProgressReport
+from keima.base.reports.text import printable_line
+from keima.paths import program_of, with_code_on_path
 
 FOLDER = "trackers"  # in the run's folder: logs, what was sent, and files of clients
 FIRST_RETRY, MOST_RETRY = 60.0, 3600.0  # seconds after a failure
@@ -82,7 +82,7 @@ class Tracker:
             try:
                 self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                log.warning("%s still sends figures; it ends by itself", self._name)
+                log.warning("%s still sends metrics; it ends by itself", self._name)
 
     def _check_process(self) -> None:
         if self._process is not None and self._process.poll() is not None:
@@ -103,7 +103,7 @@ class Tracker:
         with self._log_path().open("wb") as output:
             return subprocess.Popen(
                 command,
-                env=with_code(os.environ),
+                env=with_code_on_path(os.environ),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

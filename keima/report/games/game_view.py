@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import Ledger, LedgerMismatch, read_ledger
 from keima.data.receive import load_received

@@ -6,9 +6,9 @@ The words are those of the guide to chess on several GPUs, and so is what they c
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
-from keima.base.text import printable_line
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.run_reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerStatus
 from keima.report.strength import strength_pairs
 
 RULE = "-" * 70
@@ -63,11 +63,11 @@ class DeviceLines:
             self._print_training()
         self._say(losses_line(report.learner))
         if report.learner and (spikes := report.learner.spikes):
-            figures = {
+            metrics = {
                 "firing_rate": round(spikes.firing_rate, 4),
                 "synaptic_operations": round(spikes.synaptic_operations),
             }
-            self._say(f"Spikes: {figures}")
+            self._say(f"Spikes: {metrics}")
         if report.evaluation:
             measured = ", ".join(strength_pairs(report.evaluation)) or "see training_stats.json"
             self._say(f"Strength of model {report.evaluation.model_version}: {measured}")
@@ -154,16 +154,16 @@ def games_line(games: SelfPlayReport) -> str:
     events.
     """
     if games.score is not None:
-        figures = {
+        metrics = {
             "total_games": games.games,
             "avg_plies": round(games.mean_plies, 1),
             "avg_score": round(games.score.mean, 1),
         }
-        return f"Game stats: {figures}"
-    figures = {"total_games": games.games, "avg_moves": round(games.mean_plies, 1)}
+        return f"Game stats: {metrics}"
+    metrics = {"total_games": games.games, "avg_moves": round(games.mean_plies, 1)}
     if games.first_player_wins is not None and games.draws is not None:
-        figures |= {"white_win_rate": round(games.first_player_wins, 2), "draw_rate": round(games.draws, 2)}
-    return f"Game stats: {figures}"
+        metrics |= {"white_win_rate": round(games.first_player_wins, 2), "draw_rate": round(games.draws, 2)}
+    return f"Game stats: {metrics}"
 
 
 def losses_line(learner: LearnerReport | None) -> str:

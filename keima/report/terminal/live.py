@@ -13,7 +13,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.live import Live
 
-from keima.base.reports import IterationReport, ProgressReport
+from keima.base.reports.run_reports import IterationReport, ProgressReport
 from keima.report.tables import ScreenFrame
 
 FRAME_SECONDS = 0.25  # the least time between two frames

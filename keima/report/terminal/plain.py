@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     cluster_metrics,
     format_count,
     format_duration,
@@ -15,15 +15,16 @@ from keima.base.formats import (
     format_time_left,
     games_so_far,
 )
-from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
-from keima.base.text import printable_line
+from keima.base.reports.run_reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerState
 from keima.report.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
 
 
 def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
-    """An iteration as one line of figures with their units; unmeasured figures are left out."""
+    """An iteration as one line of metrics with their units; unmeasured metrics are left out."""
     play = report.self_play
     parts = [
         _iteration_text(report.iteration, iterations, report.seconds),
@@ -72,25 +73,28 @@ def _spikes_text(spikes: SpikeReport) -> str:
     return f"firing {format_percent(spikes.firing_rate)}: {operations} ({without} dense without spikes)"
 
 
-def progress_figures(report: ProgressReport) -> tuple[str, ...]:
-    """The figures of a cluster; none if this machine plays."""
+def progress_metrics(report: ProgressReport) -> tuple[str, ...]:
+    """The metrics of a cluster; none if this machine plays."""
     return cluster_metrics(report.cluster) if report.cluster else ()
 
 
 def heartbeat_line(report: ProgressReport) -> str:
     """The current state of the run, in one line."""
-    states = Counter(printable_line(worker.activity) for worker in report.workers)
+    states = Counter(
+        "offline" if worker.state is WorkerState.OFFLINE else printable_line(worker.activity)
+        for worker in report.workers
+    )
     parts = [
         _iteration_text(report.iteration, report.iterations, report.seconds),
         printable_line(report.phase),
     ]
     if report.games_wanted:
         parts.append(games_so_far(report.games_here, report.games_wanted))
-    parts += [f"{format_rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{format_rate(report.games_per_second)} games/s"] if report.network is None else []
     parts += [f"{format_count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
-    parts += progress_figures(report)
+    parts += progress_metrics(report)
     if report.seconds_left is not None:
         parts.append(format_time_left(report.seconds_left))
     return "  ".join(parts)
@@ -99,7 +103,7 @@ def heartbeat_line(report: ProgressReport) -> str:
 class PlainLines:
     """Writes a line per iteration and event, and a heartbeat if there was no line for a while.
 
-    A cluster's figures are only in the heartbeat, so its time counts from the last heartbeat.
+    A cluster's metrics are only in the heartbeat, so its time counts from the last heartbeat.
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class PlainLines:
     def progress(self, report: ProgressReport) -> None:
         """Write a line if the last one is old."""
         self._iterations = report.iterations
-        since = self._last_heartbeat if report.cluster else self._last
+        since = self._last_heartbeat if report.network else self._last
         if self._clock() - since >= self._heartbeat_seconds:
             self._write(heartbeat_line(report))
             self._last_heartbeat = self._last

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from keima.base.formats import Column, format_elo, format_rate, format_return, table_lines
+from keima.base.reports.formats import Column, format_elo, format_rate, format_return, table_lines
 from keima.evaluation.elo import Rating
 from keima.play.arena.match_benchmark import Match
 from keima.report.charts.rating_picture import RatedPlayer
@@ -58,7 +58,7 @@ def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int)
             return ""
         return format_elo(row.rating.elo) if row.name == anchor else format_elo(row.rating.elo, row.rating.margin)
 
-    def count(key: str) -> Column[PlayerResult]:
+    def count_column(key: str) -> Column[PlayerResult]:
         return Column(
             title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else ""
         )
@@ -69,9 +69,9 @@ def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int)
                 title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"
             ),
             Column[PlayerResult](title="Elo", cell=elo),
-            count("wins"),
-            count("draws"),
-            count("losses"),
+            count_column("wins"),
+            count_column("draws"),
+            count_column("losses"),
             Column[PlayerResult](title="Score", cell=format_share_of_points),
             Column[PlayerResult](
                 title="Plies", cell=lambda row: f"{row.match.mean_plies:.0f}" if row.match else "", rank=1

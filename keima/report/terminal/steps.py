@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from keima.base.formats import FAINT, GOOD, TITLE, format_percent, format_score
-from keima.base.text import printable_line
+from keima.base.reports.formats import FAINT, GOOD, TITLE, format_percent, format_score
+from keima.base.reports.text import printable_line
 from keima.report.games.game_view import GameView, PositionView
 
 MOVES_SHOWN = 6  # of a policy

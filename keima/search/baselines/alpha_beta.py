@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.game import Actions, Game, Returns, Rules, States
+from keima.games.move_ordering import bring_best_forward
 from keima.search.lookahead import copy_state
 
 WON = 1 << 40  # the value of a return of 1 to player 0, minus one per ply until then; more than any lead
@@ -195,13 +196,8 @@ def make_next_move(rules: Rules, variation: AlphaBetaScratch, number: int) -> bo
     k = level.tried
     if k == level.count:
         return False
-    first = k
     if number + 2 < len(variation.levels):
-        for other in range(k + 1, level.count):
-            if keys[other] > keys[first]:
-                first = other
-    actions[k], actions[first] = actions[first], actions[k]
-    keys[k], keys[first] = keys[first], keys[k]
+        bring_best_forward(actions, keys, k, level.count)
     level.tried = k + 1
     copy_state(variation.states[number], variation.states[number + 1])
     rules.step(variation.states[number + 1], np.int64(actions[k]))

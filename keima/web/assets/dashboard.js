@@ -14,9 +14,9 @@ function element(kind, text = "", className = "") {
   return made;
 }
 
-function figureList(figures) {
+function metricList(metrics) {
   const list = element("dl");
-  for (const [title, text] of figures) {
+  for (const [title, text] of metrics) {
     const pair = element("div");
     pair.append(element("dt", title), element("dd", text));
     list.append(pair);
@@ -52,9 +52,9 @@ function reachable(region, name) {
   return region;
 }
 
-function list(figures, name) {
-  const made = figureList(figures);
-  made.className = "figures";
+function list(metrics, name) {
+  const made = metricList(metrics);
+  made.className = "metrics";
   made.setAttribute("aria-label", name);
   return made;
 }
@@ -81,10 +81,10 @@ function accounts(rows) {
 }
 
 function card(worker) {
-  const made = element("article", "", "card " + worker.state), head = element("header"), figures = element("dl");
-  head.append(element("strong", worker.name + (worker.machine ? " on " + worker.machine : "")), element("span", worker.state, "mark"));
-  for (const [title, text] of worker.figures) figures.append(element("dt", title), element("dd", text));
-  made.append(head, figures);
+  const made = element("article", "", "card " + worker.state), head = element("header"), metrics = element("dl");
+  head.append(element("strong", worker.name + (worker.machine ? " on " + worker.machine : "")), element("span", worker.state, "state"));
+  for (const [title, text] of worker.metrics) metrics.append(element("dt", title), element("dd", text));
+  made.append(head, metrics);
   if (worker.reason) made.append(element("p", (worker.since ? "for " + worker.since + ": " : "") + worker.reason, "reason"));
   if (worker.remedy) made.append(element("p", "Remedy: " + worker.remedy, "remedy"));
   if (worker.note) made.append(element("p", worker.note, "faint"));
@@ -110,7 +110,7 @@ function stateOf(number) {
   for (const problem of state.problems) made.append(element("p", problem, "bad"));
   const phase = state.running ? state.phase || "running" : ["not running", state.phase !== "ended" && state.phase].filter(Boolean).join(" · ");
   made.append(element("p", [phase, state.running && state.games_so_far].filter(Boolean).join(" · "), state.running ? "good" : "faint"));
-  made.append(list([...(state.figures || []), ...(state.cluster || [])], "Figures"));
+  made.append(list([...(state.metrics || []), ...(state.cluster || [])], "Metrics"));
   if (state.time) made.append(list(state.time, "Time and cost"));
   if ((state.limits || []).length) made.append(limitsOf(state));
   if (state.running && (state.workers || []).length) {
@@ -169,7 +169,7 @@ async function showCalibration() {
   try {
     const found = await Promise.all(numbers.map((number) => read("/api/runs/" + number + "/calibration")));
     calibrations.show(found.map((each, i) => ({...each, name: overview.runs[numbers[i]].name})), overview.axes[0]);
-    const bare = found.every(({figures}) => !Object.keys(figures).length);
+    const bare = found.every(({metrics}) => !Object.keys(metrics).length);
     part("uncalibrated").textContent = bare ? "Only games for two players without chance have it, after some hundred games." : "";
   } catch (error) {
     part("uncalibrated").textContent = String(error.message || error);
@@ -228,7 +228,7 @@ function showChoice() {
 
 function showCurves() {
   const runs = [...wanted].filter((number) => curves.has(number)).map((number) => ({...curves.get(number), name: overview.runs[number].name}));
-  charts.show(runs, overview.axes.find(({figure}) => figure === part("axis").value));
+  charts.show(runs, overview.axes.find(({metric}) => metric === part("axis").value));
   showTables();
 }
 
@@ -299,9 +299,9 @@ async function begin() {
     part("runs").append(label);
     if (box.checked) wanted.add(number);
   });
-  for (const {figure, name} of overview.axes) {
+  for (const {metric, name} of overview.axes) {
     const option = element("option", name);
-    option.value = figure;
+    option.value = metric;
     part("axis").append(option);
   }
   part("axis").onchange = showCurves;

@@ -1,5 +1,6 @@
 """The program on a worker's machine, run by itself as it is there, with only Python."""
 
+import ast
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from keima.cluster.agent.code import code_hash, unpack_release
+from keima.cluster.agent.commands import COMMANDS, POLL, Stopped, StopRequest, UnpackRequest
 from keima.cluster.agent.inspection import processor_name
 from keima.cluster.agent.packing import REMOTE_PROGRAM, remote_program
 from keima.cluster.agent.process import (
@@ -23,6 +25,7 @@ from keima.cluster.agent.process import (
     release_place,
     stop_process_group,
 )
+from keima.cluster.agent.program import HANDLERS
 from keima.cluster.machines.release import pack_code, worker_code_hash, worker_requirements
 from tests.cluster.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
@@ -67,7 +70,17 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         own = {module.partition(".")[0] for module in imported_modules(path)}
         assert own - {"keima"} <= sys.stdlib_module_names | {"__future__"}
         ours = {module for module in imported_modules(path) if module.startswith("keima.")}
-        assert all(module.startswith("keima.cluster.agent") for module in ours)
+        others = ("keima.cluster.agent", "keima.base.reports.text", "keima.base.system.limits")
+        assert all(module.startswith(others) for module in ours)
+
+
+def test_every_command_but_the_poll_has_a_handler_of_its_own() -> None:
+    assert HANDLERS.keys() == COMMANDS.keys() - {POLL.name}
+
+
+def test_the_program_has_no_syntax_that_python_3_9_lacks() -> None:
+    for name in REMOTE_PROGRAM:
+        ast.parse((ROOT / "keima" / name).read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_it_answers_on_a_machine_without_our_packages(program: Path, root: Path) -> None:
@@ -104,6 +117,11 @@ def test_a_process_in_its_own_session_outlives_the_one_that_started_it(program: 
     descriptors = {path.name: str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
     assert descriptors == {"0": "/dev/null", "1": str(root / LOG), "2": str(root / LOG)}
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": pid, "code": None}
+
+
+def test_a_process_has_the_niceness_of_its_machine(program: Path, root: Path) -> None:
+    found = answer(ask(program, root, "start", {**worker(root), "nice": 7}))["ok"]
+    assert os.getpriority(os.PRIO_PROCESS, found["pid"]) == os.getpriority(os.PRIO_PROCESS, 0) + 7
 
 
 @pytest.mark.medium
@@ -167,7 +185,7 @@ def test_an_unrelated_process_with_the_same_id_is_never_touched(root: Path, chan
         record = {"pid": stranger.pid, "start_ticks": stat[2], "boot_id": boot, "argv": []}
         other = {"start_ticks": stat[2] - 1, "boot_id": "an earlier one"}[changed]
         (place / "process.json").write_text(json.dumps({**record, changed: other}))
-        assert stop_process_group({"place": str(place), "seconds": 0.0}) == {"found": False, "killed": False}
+        assert stop_process_group(StopRequest(str(place), 0.0)) == Stopped(found=False, killed=False)
         assert stranger.poll() is None
         stranger.kill()
 
@@ -294,7 +312,7 @@ def put_release(tmp_path: Path, root: Path, number: int) -> str:
     project = make_project(tmp_path / f"project{number}", worker=f"number = {number}\n")
     (root / "code.whl").write_bytes(pack_code(worker_requirements(root=project), project))
     name = worker_code_hash(project)
-    unpack_release({"archive": "code.whl", "hash": name, "extra": ""})
+    unpack_release(UnpackRequest("code.whl", name, extra=""))
     return name
 
 
@@ -327,7 +345,7 @@ def test_an_archive_that_does_not_match_its_name_is_refused(
     project = make_project(tmp_path / "project")
     (root / "code.whl").write_bytes(pack_code(worker_requirements(root=project), project))
     with pytest.raises(CommandFailed, match="instead of 0123"):
-        unpack_release({"archive": "code.whl", "hash": "0123", "extra": ""})
+        unpack_release(UnpackRequest("code.whl", "0123", extra=""))
     assert not (root / "releases" / "0123").exists()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from keima.cluster.machines.machine_source import MachineSources
@@ -44,6 +44,10 @@ class Fleet:
             del self.all[name]
         self.leaving.clear()
 
+    def retry(self, name: str) -> None:
+        self._known(name)
+        self.commands.append(f"retry {name}")
+
     def restart(self, name: str) -> None:
         self._known(name)
         self.commands.append(f"restart {name}")
@@ -63,7 +67,9 @@ class Fleet:
     def cluster(self) -> ClusterStatus:
         states = self.states or dict.fromkeys(self.all, WorkerState.SYNCING)
         workers = tuple(WorkerStatus(name=name, machine=name, state=state) for name, state in states.items())
-        return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        return ClusterStatus(
+            workers=workers, network=ClusterNetwork(model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        )
 
 
 class Coach:
@@ -73,12 +79,12 @@ class Coach:
         self.now = 0.0
         self.events: list[str] = []
         self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in range(1, machines + 1)))
-        self.seats = ListedMachines("Seats")
+        self.slots = ListedMachines("Slots")
         self.handler = CommandHandler(
             self.fleet,
             config,
             inbox=inbox,
-            sources=MachineSources(ListedMachines(str(config)), [self.seats]),
+            sources=MachineSources(ListedMachines(str(config)), [self.slots]),
             log_event=self.events.append,
             clock=lambda: self.now,
         )
@@ -102,7 +108,8 @@ def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
     assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
     assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
     assert asked(coach, folder, Request(command="takeover", worker="worker1")).ok
-    assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1"]
+    assert asked(coach, folder, Request(command="retry", worker="worker2")).ok
+    assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1", "retry worker2"]
 
 
 def test_an_unknown_worker_is_refused_with_the_known_ones(coach: Coach, folder: Path) -> None:
@@ -167,22 +174,22 @@ def test_a_machine_added_to_the_file_joins(coach: Coach, config: Path) -> None:
 
 
 def test_machines_of_another_source_join_and_leave_as_it_lists_them(coach: Coach, config: Path) -> None:
-    coach.seats.listed = [WorkerSettings(host="seat-1"), WorkerSettings(host="seat-2")]
+    coach.slots.listed = [WorkerSettings(host="slot-1"), WorkerSettings(host="slot-2")]
     coach.cycle()
-    del coach.seats.listed[0]
+    del coach.slots.listed[0]
     coach.cycle(times=2)
-    assert coach.fleet.commands == ["add seat-1", "add seat-2", "remove seat-1"]
-    assert coach.events == ["seat-1: it is no longer in Seats"]
+    assert coach.fleet.commands == ["add slot-1", "add slot-2", "remove slot-1"]
+    assert coach.events == ["slot-1: it is no longer in Slots"]
     config.write_text(CONFIG + "    - host: worker3\n")
     coach.cycle(times=3)
     assert coach.fleet.commands[3:] == ["add worker3"]
 
 
 def test_a_machine_of_another_source_with_a_name_of_the_file_is_reported_and_not_used(coach: Coach) -> None:
-    coach.seats.listed = [WorkerSettings(host="worker1.elsewhere.com")]
+    coach.slots.listed = [WorkerSettings(host="worker1.elsewhere.com")]
     coach.cycle(times=3)
     assert coach.fleet.commands == []
-    assert len(coach.events) == 1 and "worker1 of Seats is not used" in coach.events[0]
+    assert len(coach.events) == 1 and "worker1 of Slots is not used" in coach.events[0]
 
 
 def test_a_half_written_file_sends_no_machine_away(coach: Coach, config: Path) -> None:

@@ -125,4 +125,4 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
 
 
 def test_every_mark_is_in_the_guide() -> None:
-    assert not {mark for mark, symbol in SYMBOLS.items() if f"{symbol} {mark.value}" not in GUIDE}
+    assert not {state for state, symbol in SYMBOLS.items() if f"{symbol} {state.value}" not in GUIDE}

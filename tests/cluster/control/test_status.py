@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from keima.base.formats import format_short_duration
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.formats import format_short_duration
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.status import (
     JSON_NAME,
     TEXT_NAME,
@@ -42,7 +42,7 @@ def worker(name: str, state: WorkerState = WorkerState.ACTIVE, **changes: Any) -
 
 def fleet(*workers: WorkerStatus, **changes: Any) -> ClusterStatus:
     values = {"sync_seconds": 1.24, "network_mb_per_minute": 31.25, "model_version": 12}
-    return ClusterStatus(workers=workers, **{**values, **changes})
+    return ClusterStatus(workers=workers, network=ClusterNetwork(**{**values, **changes}))
 
 
 def text_of(view: ClusterStatus) -> str:
@@ -53,11 +53,16 @@ def line_of(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if name in line.split())
 
 
-def test_the_header_has_each_figure_with_its_unit() -> None:
+def test_the_header_has_each_metric_with_its_unit() -> None:
     text = text_of(fleet(worker("worker1"), worker("worker2", WorkerState.OFFLINE)))
     header = " ".join(text.split("\n\n")[0].split())
-    for figure in ("Games/second: 24.7", "Workers active: 1/2", "Model sync time: 1.2s", "Network usage: 31.2 MB/min"):
-        assert figure in header
+    for metric in ("Games/second: 24.7", "Workers active: 1/2", "Model sync time: 1.2s", "Network usage: 31.2 MB/min"):
+        assert metric in header
+
+
+def test_workers_that_are_sent_a_model_are_counted_beside_the_active_ones() -> None:
+    text = text_of(fleet(worker("worker1"), *(worker(f"worker{index}", WorkerState.SYNCING) for index in (2, 3))))
+    assert "Workers active: 1/3, 2 syncing" in text
 
 
 def test_before_the_first_sync_no_time_is_shown_for_it() -> None:
@@ -88,7 +93,7 @@ def test_a_worker_has_its_share_rate_model_last_batch_and_grant() -> None:
     ]
 
 
-def test_missing_figures_are_shown_as_a_dash() -> None:
+def test_missing_metrics_are_shown_as_a_dash() -> None:
     new = worker(
         "worker1", WorkerState.SYNCING, model_version=0, last_batch=None, outstanding=0, share=0.0, games_per_second=0.0
     )
@@ -120,9 +125,9 @@ def test_a_cluster_without_workers_says_how_to_add_one() -> None:
 @pytest.mark.parametrize("state", list(WorkerState))
 @pytest.mark.parametrize("name", ["w{}", "a-name-of-sixty-four-characters-{:032d}", "囲碁囲碁囲碁囲碁囲碁囲碁囲碁{}"])
 def test_no_line_is_wider_than_80_columns(count: int, state: WorkerState, name: str) -> None:
-    figures = {"games_per_second": 12_345.6, "since": 1e7, "last_batch": 1e7, "share": 1.0, "outstanding": 1_000_000}
+    metrics = {"games_per_second": 12_345.6, "since": 1e7, "last_batch": 1e7, "share": 1.0, "outstanding": 1_000_000}
     workers = [
-        worker(name.format(number), state, reason="囲碁" * 100 + " x" * 100, **figures) for number in range(count)
+        worker(name.format(number), state, reason="囲碁" * 100 + " x" * 100, **metrics) for number in range(count)
     ]
     text = text_of(fleet(*workers, network_mb_per_minute=1e5))
     assert max(cell_len(line) for line in text.splitlines()) <= 80
@@ -161,7 +166,7 @@ def test_json_has_the_same_status_for_programs(tmp_path: Path) -> None:
     )
     found = json.loads((tmp_path / JSON_NAME).read_text())
     assert (found["time"], found["title"], found["ended"], found["total"]) == (1000.0, "go", False, 1)
-    assert found["workers"][0]["mark"] == "Error"
+    assert found["workers"][0]["state"] == found["workers"][0]["mark"] == "Error"
     assert found["workers"][0]["last_batch"] is None
 
 

@@ -5,11 +5,12 @@ The test plays the worker: it writes the files that a worker process would.
 
 import errno
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from keima.base.files import sha256_hex
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.machines.machine import WorkerSlot
@@ -39,6 +40,8 @@ class Machine:
     ) -> None:
         self.root, self.run_id, self.claimant = root, run_id, claimant
         self.now = 1000.0
+        self.local_time = datetime(2026, 11, 27, 12, 0)  # a Friday
+        self.machine_settings = worker_settings(NAME)
         self.network = Network(root / "hosts")
         self.slots = tuple(WorkerSlot(name) for name in slots)
         self.running: set[str] = set()
@@ -51,7 +54,7 @@ class Machine:
         self.beats = 0
 
     def open_connection(self) -> MachineConnection:
-        machine = worker_settings(NAME)
+        machine = self.machine_settings
         return MachineConnection(
             machine,
             process_manager=self,
@@ -61,6 +64,7 @@ class Machine:
             settings=self.settings,
             claimant=self.claimant,
             clock=lambda: self.now,
+            wall=lambda: self.local_time,
             draw=lambda: 1.0,
         )
 

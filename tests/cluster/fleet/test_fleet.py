@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessStatus
@@ -110,12 +110,12 @@ def wait_until(fleet: Fleet, done: Callable[[], object], *, doing: Callable[[], 
         time.sleep(0.02)
 
 
-def marks(fleet: Fleet) -> dict[str, WorkerState]:
+def states(fleet: Fleet) -> dict[str, WorkerState]:
     return {worker.name: worker.state for worker in fleet.cluster().workers}
 
 
 def all_active(fleet: Fleet) -> bool:
-    return set(marks(fleet).values()) == {WorkerState.ACTIVE}
+    return set(states(fleet).values()) == {WorkerState.ACTIVE}
 
 
 def show_all(fleet: Fleet, granted: int = 100) -> None:
@@ -161,12 +161,12 @@ def test_no_call_waits_for_a_slow_or_missing_machine(opened: Open, tmp_path: Pat
         fleet.collect()
         fleet.heartbeats()
         fleet.cluster()
-        fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     assert ended == []  # all that while, no machine has answered
     over.set()
 
 
-def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_path: Path) -> None:
+def test_states_metrics_and_grants_follow_the_workers_reports(opened: Open, tmp_path: Path) -> None:
     processes = StandIn(tmp_path)
     changes = {
         "distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}
@@ -179,17 +179,17 @@ def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_p
         processes.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
         processes.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
 
-    wait_until(fleet, lambda: list(marks(fleet).values()).count(WorkerState.ACTIVE) == 2, doing=beat)
-    shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    wait_until(fleet, lambda: list(states(fleet).values()).count(WorkerState.ACTIVE) == 2, doing=beat)
+    shares = fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     assert set(shares) == {"worker1", "worker2"} and sum(shares.values()) > 0
     beat()
     wait_until(fleet, lambda: fleet.cluster().games_per_second == 15.0, doing=beat)
     view = fleet.cluster()
-    assert (view.active, view.total, view.model_version) == (2, 3, 1)
+    assert (view.active, view.total, view.network.model_version) == (2, 3, 1)
     assert [round(worker.share, 3) for worker in view.workers] == [0.333, 0.667, 0.0]
-    assert view.sync_seconds is not None
+    assert view.network.sync_seconds is not None
     assert view.workers[2].state is WorkerState.SYNCING
-    wait_until(fleet, lambda: fleet.cluster().network_mb_per_minute > 0)
+    wait_until(fleet, lambda: fleet.cluster().network.network_mb_per_minute > 0)
 
 
 def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of_games(
@@ -207,7 +207,7 @@ def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of
     wait_until(fleet, lambda: all_active(fleet), doing=beat)
     for _ in range(3):
         beat()
-        shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        shares = fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
         # A multiple of what is granted ahead, and no more.
         assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
 
@@ -228,7 +228,7 @@ def test_a_machine_can_be_added_and_removed_during_a_run(opened: Open, tmp_path:
 
     wait_until(fleet, lambda: len(fleet.workers) == 2 and all_active(fleet), doing=beat)
     fleet.remove("worker1")
-    assert "worker1" not in fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    assert "worker1" not in fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     with pytest.raises(ValueError, match="no machine worker7 to remove; the machines are: worker1, worker2"):
         fleet.remove("worker7")
     idle = {"state": "waiting", "granted": 0, "begun": 5, "finished": 5}
@@ -250,12 +250,12 @@ def test_a_worker_that_waits_in_a_queue_for_longer_than_a_lease_gets_no_games_un
     )
     fleet.publish(1, b"model")
     show_all(fleet)
-    wait_until(fleet, lambda: marks(fleet)["worker2"] is WorkerState.ACTIVE, doing=lambda: playing.beat("worker2"))
+    wait_until(fleet, lambda: states(fleet)["worker2"] is WorkerState.ACTIVE, doing=lambda: playing.beat("worker2"))
     wait_until(fleet, lambda: fleet.cluster().workers[0].reason == "waits for resources")
     assert fleet.workers == ("worker1", "worker2")
     later[0] = 1000.0
     wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: playing.beat("worker2"))
-    assert marks(fleet)["worker1"] is WorkerState.SYNCING
+    assert states(fleet)["worker1"] is WorkerState.SYNCING
     waiting.waits = ""
     wait_until(fleet, lambda: len(fleet.workers) == 2, doing=lambda: waiting.beat("worker1"))
 
@@ -313,7 +313,7 @@ def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path:
     network.cut.add("worker2")
     fleet.restart("worker1")
     fleet.restart("worker2")
-    wait_until(fleet, lambda: set(marks(fleet).values()) == {WorkerState.ERROR, WorkerState.OFFLINE})
+    wait_until(fleet, lambda: set(states(fleet).values()) == {WorkerState.ERROR, WorkerState.OFFLINE})
     status = fleet.heartbeats()
     assert status["worker1"] and "ssh-keygen -R worker1" in status["worker1"].error
     assert status["worker2"] and "put it in" in status["worker2"].error

@@ -89,7 +89,7 @@ def contestant(version: int) -> Contestant:
     return Contestant(version=version, sha256="ab" * 32)
 
 
-def order(name: str) -> EvaluationJob:
+def job(name: str) -> EvaluationJob:
     return EvaluationJob(
         id=name,
         first=contestant(1),
@@ -133,19 +133,19 @@ def test_decisions_count_once_and_not_if_they_were_made_before_the_last_grants(s
     client, found = scripted.client, list[dict[str, int]]()
 
     def decided() -> bool:
-        found.append(client.share_out({}, 40))
+        found.append(client.plan_grants({}, 40))
         return bool(found[-1])
 
     scripted.until(decided)
     assert found[-1] == {"a": 40, "b": 40}
-    assert client.share_out({}, 40) == {}
+    assert client.plan_grants({}, 40) == {}
     client.grant("a", granted=40, delivered=0)
     scripted.until(decided)
     assert found[-1] == {"b": 40}, "the fleet has heard of the grant"
     client.grant("b", granted=40, delivered=0)
     for _ in range(50):
         client.collect()
-        assert client.share_out({}, 40) == {}
+        assert client.plan_grants({}, 40) == {}
         time.sleep(0.01)
 
 
@@ -183,24 +183,24 @@ def test_a_killed_process_is_replaced_and_told_everything(scripted: Scripted) ->
     client, matches = scripted.client, scripted.client.match_executors()
     client.grant("a", granted=10, delivered=2)
     client.publish(3, b"third")
-    client.share_out({}, 40)
+    client.plan_grants({}, 40)
     matches.deploy_models({contestant(1): b"player"})
-    matches.assign_jobs("a", [order("x-1")])
-    scripted.until(lambda: ["orders", "a", ["x-1"]] in scripted.told())
+    matches.assign_jobs("a", [job("x-1")])
+    scripted.until(lambda: ["jobs", "a", ["x-1"]] in scripted.told())
     client.grant("a", granted=20, delivered=5)  # not sent yet
     (scripted.folder / "told").unlink()
     scripted.kill()
-    scripted.until(lambda: ["orders", "a", ["x-1"]] in scripted.told())
+    scripted.until(lambda: ["jobs", "a", ["x-1"]] in scripted.told())
     assert scripted.told() == [
         ["opened", ["a", "b"], False],
         ["grant", "a", 20, 5],
         ["model", 3, "third"],
         ["players", [1]],
-        ["orders", "a", ["x-1"]],
+        ["jobs", "a", ["x-1"]],
     ]
     (event,) = [event for event in scripted.events if "the fleet's process is lost" in event]
     assert "SIGKILL" in event and "another one is started" in event
-    scripted.until(lambda: client.share_out({}, 40) == {"a": 20, "b": 40})
+    scripted.until(lambda: client.plan_grants({}, 40) == {"a": 20, "b": 40})
 
 
 def waiting_batch(scripted: Scripted) -> PendingBatch:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.messages import (
     HEAD,
@@ -61,7 +61,7 @@ def opening(settings: Settings) -> Opening:
         settings=settings,
         game=GameName(name="go", options={"size": 9}),
         run_id="run",
-        owner=make_owner("run", lease_seconds=900.0),
+        owner=make_owner("run", run_dir=Path("run"), lease_seconds=900.0),
     )
 
 
@@ -83,11 +83,13 @@ def test_machines_arrive_as_they_are_whatever_their_defaults(ends: tuple[Channel
 def test_a_state_arrives_as_it_is(ends: tuple[Channel, Channel]) -> None:
     beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing", games_per_second=0.1, error="umlaut ä")
     worker = WorkerStatus(name="a", state=WorkerState.ACTIVE, share=1.0, machine="a", disk_free=None)
-    cluster = ClusterStatus(workers=(worker,), model_version=3, sync_seconds=None, network_mb_per_minute=0.25)
+    cluster = ClusterStatus(
+        workers=(worker,), network=ClusterNetwork(model_version=3, sync_seconds=None, network_mb_per_minute=0.25)
+    )
     sent = FleetState(
         heard=0,
         workers=("a", "b"),
-        able=(),
+        ready_workers=(),
         heartbeats={"a": beat, "b": None},
         cluster=cluster,
         decisions={"a": 3},

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from keima.base.files import FileTooLarge, read_limited, sha256_hex
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet import mirror
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
-from keima.networks.files.model_file import Model, describe_model, encode_model
+from keima.networks.files.model import Model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.worker.model_push import PublishedModel, WholeModelNeeded
 from tests.cluster.fleet.connected_machine import NAME, Machine, full
+from tests.cluster.local_fleet import worker_settings
 from tests.small_run import GAME, NETWORK
 
 
@@ -319,8 +320,8 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         Contestant(version=1, sha256=sha256_hex(b"model 1")),
         Contestant(version=9, sha256=sha256_hex(b"guest")),
     )
-    order = EvaluationJob(
-        id="order-1",
+    job = EvaluationJob(
+        id="job-1",
         first=own,
         second=opponent,
         seed=1,
@@ -330,7 +331,7 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         pairs=2,
         num_simulations=8,
     )
-    wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (order,), "lease": "new"})
+    wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (job,), "lease": "new"})
     machine.connection.set_players({own: b"model 1", opponent: b"guest"})
     machine.connection.assign(NAME, wanted)
     machine.network.done.clear()
@@ -338,12 +339,12 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
     puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
     assert puts == [opponent.file_name, "assignment.json"]  # the other one is already there for self-play
     assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
-    assert machine.assignment().matches == (order,)
-    result = machine.folder().outbox / order.file_name
+    assert machine.assignment().matches == (job,)
+    result = machine.folder().outbox / job.file_name
     result.write_bytes(b"result")
     (machine.folder().outbox / "another.match").write_bytes(b"not ordered")
     machine.step(steps=2)
-    (machine.mirror().outbox / order.file_name).unlink()
+    (machine.mirror().outbox / job.file_name).unlink()
     machine.step(steps=2)
     assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
     assert result.exists()
@@ -379,15 +380,15 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
 
 # Polls.
 
-SEATS = ("worker1-1", "worker1-2", "worker1-3", "worker1-4")
+SLOTS = ("worker1-1", "worker1-2", "worker1-3", "worker1-4")
 
 
 @pytest.fixture
-def seats(tmp_path: Path) -> Machine:
+def slots(tmp_path: Path) -> Machine:
     """A machine with several workers, which play."""
-    machine = Machine(tmp_path, slots=SEATS)
+    machine = Machine(tmp_path, slots=SLOTS)
     machine.step()
-    machine.play(*SEATS)
+    machine.play(*SLOTS)
     machine.network.done.clear()
     return machine
 
@@ -399,119 +400,171 @@ def done(machine: Machine) -> list[tuple[str, str]]:
     return found
 
 
-def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None:
-    for name in SEATS:
-        seats.beat(name, model_version=1)
-    seats.step()
-    (polled,) = seats.network.polls
-    assert {*polled.split()} >= {f"workers/{name}" for name in SEATS}
-    assert [what for what, _ in done(seats)] == ["look"]
-    files = {name: seats.finish(0, name) for name in SEATS}
-    seats.step()
-    assert dict(seats.connection.arrived) == files
-    assert [what for what, _ in done(seats)] == ["look"]
-    for name in SEATS:
-        seats.assign(name, granted=200, delivered=10)
-        (seats.mirror(name).outbox / files[name]).unlink()
-    seats.step()
-    assert [what for what, _ in done(seats)] == ["look", *["put", "remove"] * 4]
-    assert [seats.assignment(name).delivered for name in SEATS] == [10] * 4
-    assert not any(seats.folder(name).batch_files() for name in SEATS)
+def test_one_poll_a_step_serves_all_workers_of_a_machine(slots: Machine) -> None:
+    for name in SLOTS:
+        slots.beat(name, model_version=1)
+    slots.step()
+    (polled,) = slots.network.polls
+    assert {*polled.split()} >= {f"workers/{name}" for name in SLOTS}
+    assert [what for what, _ in done(slots)] == ["look"]
+    files = {name: slots.finish(0, name) for name in SLOTS}
+    slots.step()
+    assert dict(slots.connection.arrived) == files
+    assert [what for what, _ in done(slots)] == ["look"]
+    for name in SLOTS:
+        slots.assign(name, granted=200, delivered=10)
+        (slots.mirror(name).outbox / files[name]).unlink()
+    slots.step()
+    assert [what for what, _ in done(slots)] == ["look", *["put", "remove"] * 4]
+    assert [slots.assignment(name).delivered for name in SLOTS] == [10] * 4
+    assert not any(slots.folder(name).batch_files() for name in SLOTS)
 
 
-def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(seats: Machine) -> None:
-    for name in SEATS:
-        seats.beat(name, model_version=1, state="waiting")
-    seats.publish(2)
-    seats.step()
-    model = seats.folder().model_path(2).name
-    assert done(seats) == [
-        ("look", SEATS[-1]),
+def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_polls(slots: Machine) -> None:
+    for name in SLOTS:
+        slots.beat(name, model_version=1, state="waiting")
+    slots.publish(2)
+    slots.step()
+    model = slots.folder().model_path(2).name
+    assert done(slots) == [
+        ("look", SLOTS[-1]),
         ("put", model),
-        *[("link", name) for name in SEATS[1:]],
-        ("look", SEATS[-1]),
+        *[("link", name) for name in SLOTS[1:]],
+        ("look", SLOTS[-1]),
         *[("put", "assignment.json")] * 4,
     ]
-    assert {seats.assignment(name).model_version for name in SEATS} == {2}
+    assert {slots.assignment(name).model_version for name in SLOTS} == {2}
 
 
-def test_many_small_files_come_with_few_looks_and_large_ones_each_by_itself(seats: Machine) -> None:
-    small = [seats.finish(10 * number, SEATS[0], data=bytes(100)) for number in range(30)]
-    large = seats.finish(300, SEATS[0], data=bytes(2**22 + 1))
-    seats.step(steps=2)
-    assert [file for _, file in seats.connection.arrived] == [*small, large]
-    assert done(seats) == [("look", SEATS[-1]), ("get", large), ("look", SEATS[-1])]
-    assert seats.connection.snapshot.received >= 30 * 100 + 2**22
+def test_many_small_files_come_with_few_polls_and_large_ones_each_by_itself(slots: Machine) -> None:
+    small = [slots.finish(10 * number, SLOTS[0], data=bytes(100)) for number in range(30)]
+    large = slots.finish(300, SLOTS[0], data=bytes(2**22 + 1))
+    slots.step(steps=2)
+    assert [file for _, file in slots.connection.arrived] == [*small, large]
+    assert done(slots) == [("look", SLOTS[-1]), ("get", large), ("look", SLOTS[-1])]
+    assert slots.connection.snapshot.received >= 30 * 100 + 2**22
 
 
-def test_a_backlog_larger_than_a_look_may_bring_is_fetched_without_a_pause(seats: Machine) -> None:
-    for name in SEATS:
+def test_a_backlog_larger_than_a_poll_may_bring_is_fetched_without_a_pause(slots: Machine) -> None:
+    for name in SLOTS:
         for number in range(3):
-            seats.finish(10 * number, name, data=bytes(2**19))
+            slots.finish(10 * number, name, data=bytes(2**19))
     delays = []
-    while len(seats.connection.arrived) < 12:
-        seats.now += 0.1
-        delays.append(seats.connection.step())
+    while len(slots.connection.arrived) < 12:
+        slots.now += 0.1
+        delays.append(slots.connection.step())
         assert len(delays) < 12
     assert delays[:-1] == [0.0] * (len(delays) - 1) and delays[-1] > 0
-    assert {what for what, _ in done(seats)} == {"look"}
+    assert {what for what, _ in done(slots)} == {"look"}
 
 
-def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(seats: Machine) -> None:
-    inbox = seats.folder(SEATS[1]).inbox
+def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(slots: Machine) -> None:
+    inbox = slots.folder(SLOTS[1]).inbox
     (inbox / "assignment.json").unlink()
     (inbox / "assignment.json").mkdir()
-    (seats.folder(SEATS[2]).root / "worker.json").write_bytes(b"{")
-    file = seats.finish(0, SEATS[0])
-    for name in SEATS:
-        seats.assign(name, granted=200)
-    seats.beat(SEATS[0], model_version=1)
-    seats.beat(SEATS[3], model_version=1)
-    seats.step()
-    marks = [worker.state for worker in seats.connection.snapshot.workers]
-    assert marks == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
-    assert list(seats.connection.arrived) == [(SEATS[0], file)]
-    assert [seats.assignment(name).granted for name in (SEATS[0], *SEATS[2:])] == [200] * 3
+    (slots.folder(SLOTS[2]).root / "worker.json").write_bytes(b"{")
+    file = slots.finish(0, SLOTS[0])
+    for name in SLOTS:
+        slots.assign(name, granted=200)
+    slots.beat(SLOTS[0], model_version=1)
+    slots.beat(SLOTS[3], model_version=1)
+    slots.step()
+    states = [worker.state for worker in slots.connection.snapshot.workers]
+    assert states == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
+    assert list(slots.connection.arrived) == [(SLOTS[0], file)]
+    assert [slots.assignment(name).granted for name in (SLOTS[0], *SLOTS[2:])] == [200] * 3
 
 
-def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(seats: Machine) -> None:
+def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(slots: Machine) -> None:
     heard: list[set[int]] = []
 
     def beats() -> set[int]:
-        return {worker.heartbeat.beat for worker in seats.connection.snapshot.workers[1:] if worker.heartbeat}
+        return {worker.heartbeat.beat for worker in slots.connection.snapshot.workers[1:] if worker.heartbeat}
 
     def slowly(what: str, file: str) -> None:
         """Let ten seconds pass during the transfer of the model."""
         while what == "put" and "model-" in file and len(heard) < 10:
-            seats.now += 1.0
-            for name in SEATS[1:]:
-                seats.beat(name, model_version=1, finished=len(heard))
+            slots.now += 1.0
+            for name in SLOTS[1:]:
+                slots.beat(name, model_version=1, finished=len(heard))
             last, until = beats(), time.monotonic() + 120
             while beats() == last:
                 assert time.monotonic() < until
-                seats.network.cables[-1].meanwhile()
+                slots.network.cables[-1].meanwhile()
             heard.append(beats())
-            marks = {worker.state for worker in seats.connection.snapshot.workers[1:]}
-            assert marks == {WorkerState.ACTIVE}
+            states = {worker.state for worker in slots.connection.snapshot.workers[1:]}
+            assert states == {WorkerState.ACTIVE}
 
-    for name in SEATS:
-        seats.beat(name, model_version=1, finished=0)
-    seats.step()
-    seats.beat(SEATS[0], model_version=1, finished=50)
-    seats.network.failing[NAME] = slowly
-    seats.publish(2)
-    seats.step()
-    assert len(heard) == 10 and seats.assignment(SEATS[0]).model_version == 2
+    for name in SLOTS:
+        slots.beat(name, model_version=1, finished=0)
+    slots.step()
+    slots.beat(SLOTS[0], model_version=1, finished=50)
+    slots.network.failing[NAME] = slowly
+    slots.publish(2)
+    slots.step()
+    assert len(heard) == 10 and slots.assignment(SLOTS[0]).model_version == 2
 
 
-def test_a_killed_agent_costs_nothing_but_another_one(seats: Machine) -> None:
-    stream = seats.network.cables[-1]._streams[-1]
+def test_a_killed_agent_costs_nothing_but_another_one(slots: Machine) -> None:
+    stream = slots.network.cables[-1]._streams[-1]
     stream._program.kill()
     stream._program.wait()
-    for name in SEATS:
-        seats.beat(name, model_version=1)
-    file = seats.finish(0, SEATS[3])
-    seats.step()
-    assert list(seats.connection.arrived) == [(SEATS[3], file)]
-    assert {worker.state for worker in seats.connection.snapshot.workers} == {WorkerState.ACTIVE}
-    assert [what for what, _ in done(seats)] == ["look", "open", "look"] and len(seats.network.connections) == 1
+    for name in SLOTS:
+        slots.beat(name, model_version=1)
+    file = slots.finish(0, SLOTS[3])
+    slots.step()
+    assert list(slots.connection.arrived) == [(SLOTS[3], file)]
+    assert {worker.state for worker in slots.connection.snapshot.workers} == {WorkerState.ACTIVE}
+    assert [what for what, _ in done(slots)] == ["look", "open", "look"] and len(slots.network.connections) == 1
+
+
+# What the machine's owner wants: quiet hours, and a limit of bandwidth.
+
+
+def test_in_quiet_hours_a_worker_finishes_its_games_and_rests_until_they_end(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, quiet_hours="mon-fri 13:00-18:00")
+    machine.connection = machine.open_connection()
+    machine.play()
+    machine.local_time = machine.local_time.replace(hour=13)
+    machine.beat(model_version=1)
+    machine.step(steps=2)
+    assert machine.running == {NAME} and machine.state() is WorkerState.ACTIVE
+    machine.beat(model_version=1, state="waiting")
+    machine.step(steps=2)
+    assert machine.running == set() and machine.stopped == [NAME]
+    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "quiet hours until Fri 18:00")
+    before = len(machine.network.done)
+    machine.publish(2)
+    machine.step(after=1.0, steps=20)
+    assert machine.started == [NAME] and "put" not in [what for _, what, _ in machine.network.done[before:]]
+    machine.local_time = machine.local_time.replace(hour=18)
+    machine.step(steps=3)
+    assert machine.started == [NAME, NAME]
+
+
+def test_games_that_take_too_long_end_with_the_quiet_hour(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, quiet_hours="13:00-18:00")
+    machine.connection = machine.open_connection()
+    machine.play()
+    machine.local_time = machine.local_time.replace(hour=13)
+    for _ in range(65):
+        machine.beat(model_version=1)
+        machine.step(after=1.0)
+    assert machine.stopped == [NAME]
+
+
+def test_a_machine_with_a_bandwidth_of_its_own_brings_games_no_faster(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, bandwidth=0.1)
+    machine.connection = machine.open_connection()
+    machine.play()
+    for number in range(40):
+        machine.finish(number, data=bytes(50_000))
+    began = machine.now
+    while len(machine.connection.arrived) < 40:
+        machine.beat(model_version=1)
+        machine.step(after=0.5)
+        assert machine.state() is WorkerState.ACTIVE
+    assert 18.0 <= machine.now - began <= 25.0

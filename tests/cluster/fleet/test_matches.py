@@ -22,7 +22,8 @@ from keima.evaluation.match_worker import make_match_search, play_job
 from keima.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from keima.evaluation.strength import Strength
 from keima.games import Game
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model, stored_sha256
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from tests.cluster.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.cluster.small_project import end_all
 from tests.small_run import GAME, NETWORK, model_bytes, small_settings
@@ -132,7 +133,7 @@ def test_a_machine_cut_off_during_a_match_delays_nothing(tmp_path: Path) -> None
 
         def poll() -> None:
             fleet.collect()
-            if fleet._assignments.orders.get("worker1"):
+            if fleet._assignments.jobs.get("worker1"):
                 network.cut.add("worker1")
 
         play(remote, settings_of(tmp_path), poll)
@@ -152,7 +153,7 @@ def test_a_match_is_completed_although_a_worker_is_killed_during_it(tmp_path: Pa
 
     def poll() -> None:
         backend.collect()
-        if not killed and backend.assignments.orders.get("local-1"):
+        if not killed and backend.assignments.jobs.get("local-1"):
             backend._processes["local-1"].kill()
             killed.append("local-1")
 
@@ -222,9 +223,9 @@ def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reprodu
 
     assign_jobs = FolderMatches.assign_jobs
 
-    def noted(matches: FolderMatches, worker: str, orders: Sequence[EvaluationJob]) -> None:
-        seen.extend(order.id for order in orders)
-        assign_jobs(matches, worker, orders)
+    def noted(matches: FolderMatches, worker: str, jobs: Sequence[EvaluationJob]) -> None:
+        seen.extend(job.id for job in jobs)
+        assign_jobs(matches, worker, jobs)
 
     monkeypatch.setattr(FolderMatches, "assign_jobs", noted)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from keima.base.files import sha256_hex
-from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files, open_mirror
+from keima.cluster.agent.commands import FolderAnswer
+from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files, open_mirror, read_core_hours
 from keima.cluster.fleet.poll import PollResult
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
@@ -75,6 +76,28 @@ def test_the_number_of_received_files_is_reported(folder: Folder) -> None:
     assert len(folder.machine.connection.arrived) == 3
 
 
+def test_core_hours_never_fall_when_a_worker_begins_again_in_an_empty_folder(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.play()
+
+    def hours(seconds: float) -> float:
+        machine.beat(model_version=1, processor_seconds=seconds)
+        machine.step()
+        heartbeat = machine.connection.snapshot.workers[0].heartbeat
+        assert heartbeat
+        return heartbeat.core_hours
+
+    assert [hours(3600.0), hours(7200.0)] == [1.0, 2.0]
+    assert [hours(0.0), hours(1800.0)] == [2.0, 2.5]  # its home was wiped, or another run had it
+    machine.connection = machine.open_connection()  # the Coach is resumed
+    machine.publish(1)
+    machine.assign()
+    machine.step(steps=2)
+    assert hours(3600.0) == 3.0
+    assert hours(0.0) == 3.0
+    assert read_core_hours(machine.root / "workers", machine.run_id) == {NAME: 3.0}
+
+
 def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_fetched_again(tmp_path: Path) -> None:
     batch = encode_batch(synthetic_batch(GAME, games=2, num_simulations=2, run_id="run", worker="w", batch_id="whole"))
     contents = {"whole": batch, "cut": batch[:-1], "empty": b"", "zeros": bytes(len(batch))}
@@ -90,17 +113,6 @@ def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_f
 
 
 def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
-    full = PollResult(
-        error="OSError: [Errno 28] No space left on device",
-        is_ours=True,
-        change_error="",
-        heartbeat_stamp="",
-        heartbeat=None,
-        heartbeat_error="",
-        running=None,
-        entries=(),
-        files={},
-        unreadable_files=(),
-    )
+    full = PollResult(answer=FolderAnswer(failed="OSError: [Errno 28] No space left on device"))
     with pytest.raises(RemoteFailure, match="free space on its disk"):
         folder.mirror.store_files(full, limit=0, machine=NAME, report_file=list[str]().append)

@@ -1,6 +1,7 @@
 """Two Coaches that meet on one machine: who owns the worker, what the other one may do, and where the games go."""
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.agent.process import claim_place
+from keima.cluster.agent.process import claim_place, process_id_scope
 from keima.cluster.fleet import ownership
-from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, make_owner
+from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, describe_owner, make_owner
 from keima.cluster.fleet.poll import poll_workers
 from keima.cluster.ssh.errors import Unreachable
 from keima.data.records import encode_batch
@@ -30,7 +31,7 @@ class Coach(Machine):
 
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
-        owner = make_owner(run_id, lease_seconds=LEASE).model_copy(update=facts)
+        owner = replace(make_owner(run_id, run_dir=root, lease_seconds=LEASE), **facts)
         super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
@@ -50,14 +51,21 @@ class Coach(Machine):
 
     def gone(self) -> "Coach":
         """Return the same run's next session, after this one was killed."""
-        self.claimant = Claimant(owner=make_owner(self.run_id, lease_seconds=LEASE))
+        self.claimant = Claimant(owner=make_owner(self.run_id, run_dir=self.root, lease_seconds=LEASE))
         self.connection = self.open_connection()
         return self
 
 
 def elsewhere(**facts: Any) -> dict[str, Any]:
     """Return the record of a Coach on another main node."""
-    return {"host": "other.example.org", "world": "other.example.org-1/some-boot/1", "pid": 1, **facts}
+    return {
+        "host": "other.example.org",
+        "user": "",
+        "folder": "",
+        "world": "other.example.org-1/some-boot/1",
+        "pid": 1,
+        **facts,
+    }
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def coaches(tmp_path: Path) -> Callable[..., tuple[Coach, Coach]]:
 
 
 def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
-    coaches: Callable[..., tuple[Coach, Coach]],
+    coaches: Callable[..., tuple[Coach, Coach]], tmp_path: Path
 ) -> None:
     first, second = coaches()
     first.play()
@@ -80,7 +88,8 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     second.step(steps=20)
     assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
     assert second.state() is WorkerState.ERROR
-    assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
+    assert second.reason.startswith(f"{NAME} plays for {describe_owner(first.claimant.owner)}, lease until ")
+    assert str(tmp_path / "first") in second.reason and f"@{socket.gethostname()}" in second.reason
     assert f"cluster takeover {NAME} takes it over" in second.reason
     touched = [
         name
@@ -111,7 +120,7 @@ def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_g
     first.assign(granted=200)  # it would write an assignment and restart a worker that has ended
     first.running.discard(NAME)
     first.step(steps=3)
-    assert first.state() is WorkerState.ERROR and "plays for run bbbb" in first.reason
+    assert first.state() is WorkerState.ERROR and "plays for run second" in first.reason
     assert first.started == [NAME] and second.assignment().run_id == "bbbb"
     assert list(first.connection.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
     (first.mirror().outbox / file).unlink()  # it is in the ledger
@@ -179,6 +188,20 @@ def test_a_killed_coach_of_this_machine_is_not_waited_for(
     assert second.started == [NAME]
 
 
+def test_a_coach_on_a_clone_of_this_machine_is_not_taken_for_a_dead_one(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
+    host, _, processes = process_id_scope().split("/")
+    first, second = coaches(world=f"{host}/another-boot/{processes}", pid=2**22 + 1)
+    first.play()
+    second.want()
+    second.step(steps=2)
+    assert second.started == [] and second.state() is WorkerState.ERROR
+    assert "this machine before its restart, or another with the same name" in second.reason
+    second.step(after=LEASE + ASK_SECONDS, steps=2)
+    assert second.started == [NAME]
+
+
 def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_none(tmp_path: Path) -> None:
     first = Coach(tmp_path / "first", "aaaa", **elsewhere())
     first.play()
@@ -189,8 +212,8 @@ def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_
     assert list(again.connection.arrived) == [(NAME, file)]
     assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
     first.step(after=ASK_SECONDS, steps=3)
-    assert "plays for run aaaa" in first.reason and "as another Coach has it" in first.reason
-    assert again.claimant.owner.file_name in [path.name for path in again.folder().outbox.iterdir()]
+    assert "plays for run again" in first.reason and "as another Coach has it" in first.reason
+    assert f"{again.claimant.owner.coach}.owner" in [path.name for path in again.folder().outbox.iterdir()]
 
 
 def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
@@ -242,7 +265,7 @@ def test_an_interrupted_takeover_is_continued(
         second.connection.take_over(NAME)
         second.step(steps=2)
     first.step()
-    assert "plays for run bbbb" in first.reason and second.started == []
+    assert "plays for run second" in first.reason and second.started == []
     second.gone().want()  # and killed
     second.step(steps=2)
     assert second.stopped == [NAME] and second.started == [NAME] and second.assignment().run_id == "bbbb"
@@ -267,7 +290,7 @@ def test_a_coach_of_an_earlier_version_is_recognized_by_its_assignment(
     first, second = coaches()
     first.play()
     file = first.finish(0)
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()
     second.want()
     second.step(steps=2)  # no worker runs there, so nobody plays for it
     assert second.started == [NAME] and second.aside(first) == [file]
@@ -278,7 +301,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
 ) -> None:
     first, second = coaches()
     first.play()
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()  # such a Coach leaves no record
     claim_place(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
@@ -288,7 +311,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     assert second.stopped == [NAME] and second.started == [NAME]
 
 
-def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
+def test_a_poll_of_a_folder_that_has_changed_hands_touches_nothing(
     coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches()
@@ -307,7 +330,7 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     request = mirror.make_poll_request(lambda: changed, unassigned=False)
     assert request.assignment and request.remove == (file,)
     (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
-    assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
+    assert (result.answer.mine, result.entries, result.files, result.answer.heartbeat) == (False, (), {}, None)
     with pytest.raises(ownership.FolderMoved):
         mirror.store_files(result, limit=2**20, machine=NAME, report_file=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]

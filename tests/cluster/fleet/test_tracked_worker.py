@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.tracked_worker import (
     Action,
     ActionFailed,
@@ -203,6 +203,17 @@ def test_a_failure_of_the_machine_recovers_automatically() -> None:
     assert story.then(beat(3), AllActionsDone()).state is WorkerState.ACTIVE
 
 
+def test_a_worker_that_waits_for_a_whole_model_is_syncing_unless_that_never_helps() -> None:
+    asks = "the whole file of model 1 is needed: model-000001.model: its base is missing"
+    story = playing().then(beat(3, "error", version=0, error=asks))
+    assert (story.state, story.worker.reason) == (WorkerState.SYNCING, "waits for the whole file of model 1")
+    assert story.then(beat(4)).state is WorkerState.ACTIVE
+    for number in range(5, 5 + int(TIMING.model_seconds)):
+        assert story.then(beat(number, "error", version=0, error=asks), after=1.0).state is WorkerState.SYNCING
+    assert story.then(beat(100, "error", version=0, error=asks), after=1.0).state is WorkerState.ERROR
+    assert story.worker.reason == asks
+
+
 def test_a_refusal_is_an_error_however_long_it_lasts() -> None:
     story = Story().then(MachineRefused("its host key has changed"))
     for _ in range(10):
@@ -394,6 +405,11 @@ def test_from_anywhere_a_restart_on_a_good_machine_leads_to_active(history: Sequ
 
 @pytest.mark.parametrize("failures", [0, 1, 5, 100, 10_000])
 def test_retries_wait_anything_up_to_a_bound_that_doubles_up_to_the_cap(failures: int) -> None:
-    assert retry_seconds(failures, draw=0.0, timing=TIMING) == 0.0
-    longest = retry_seconds(failures, draw=1.0, timing=TIMING)
+    assert retry_seconds(failures, outage=1e6, draw=0.0, timing=TIMING) == 0.0
+    longest = retry_seconds(failures, outage=1e6, draw=1.0, timing=TIMING)
     assert longest == min(TIMING.retry_seconds, 0.5 * 2 ** min(failures, 20))
+
+
+@pytest.mark.parametrize(("outage", "longest"), [(0.0, 0.5), (15.0, 7.5), (1000.0, TIMING.retry_seconds)])
+def test_a_machine_that_is_back_is_missed_for_at_most_half_as_long_again(outage: float, longest: float) -> None:
+    assert retry_seconds(100, outage=outage, draw=1.0, timing=TIMING) == longest

@@ -15,7 +15,7 @@ from keima.cluster.local.worker_devices import DeviceSlot, device_slots
 from keima.config.schema import Settings
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_received
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from keima.report.files.run_files import StatsRow, read_stats
 from keima.trainers import multi_gpu
 from keima.trainers.multi_gpu import FINAL, make_synchronous_settings, train_on_devices

@@ -16,7 +16,7 @@ from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.games.twenty48.rules import GameRules
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.trainers import run
 from keima.trainers.parallel_zero import ParallelZeroTrainer

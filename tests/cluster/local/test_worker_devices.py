@@ -11,7 +11,7 @@ from keima.cluster.local.worker_devices import (
     Spread,
     device_slots,
     restrict_to_gpus,
-    spread_here,
+    spread_local_workers,
     spread_workers,
     visible_gpus,
 )
@@ -113,23 +113,23 @@ def test_devices_follow_from_the_run_s_settings_and_this_process(
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     settings = small_settings(Path(), training={"device": device}, self_play={"workers": 4, "device": self_play_device})
-    assert shares(spread_here(settings)) == expected
+    assert shares(spread_local_workers(settings)) == expected
 
 
 def test_workers_play_on_the_gpu_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     settings = small_settings(Path(), training={"device": "cuda:1"}, self_play={"workers": 3})
-    assert spread_here(settings).devices == ("5", "5", "5")
+    assert spread_local_workers(settings).devices == ("5", "5", "5")
     with pytest.raises(ValueError, match="no cuda:2 here; 2 GPUs are visible"):
-        spread_here(small_settings(Path(), training={"device": "cuda:2"}))
+        spread_local_workers(small_settings(Path(), training={"device": "cuda:2"}))
 
 
 def test_workers_per_gpu_replaces_values_that_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     settings = small_settings(Path(), self_play={"workers": "auto"})
-    assert shares(spread_here(settings, per_gpu=3)) == {"0": 3, "1": 3}
+    assert shares(spread_local_workers(settings, per_gpu=3)) == {"0": 3, "1": 3}
 
 
 def slots_of(asked: str | None, gpus: int, **options: int) -> list[tuple[str, str, str]]:

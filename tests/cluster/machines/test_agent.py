@@ -8,15 +8,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keima.cluster.agent import client as agents
+from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.commands import ALIVE, POLL, STOP, AliveRequest, PollRequest, Stopped, StopRequest
 from keima.cluster.agent.packing import remote_program
-from keima.cluster.machines.machine import ask_if_alive, call_remote
+from keima.cluster.machines.machine import ask_if_alive
 from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import LocalTransport, Stream, StreamEnded, Transport
@@ -25,11 +28,8 @@ from tests.cluster.sshd import Sshd, lasting_sshd, needs_sshd
 
 PLACE = "workers/worker1"
 COACH = "0123456789abcdef"
-POLL = {
-    "workers": [{"place": PLACE, "coach": COACH, "seen": "", "assignment": None, "remove": [], "have": [], "want": []}],
-    "games": r".*\.games",
-    "limit": 10_000,
-}
+FOLDER = {"place": PLACE, "coach": COACH, "seen": ""}
+REQUEST = PollRequest([FOLDER], games=r".*\.games", limit=10_000)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,7 @@ def with_worker(root: Path) -> Path:
 
 def seen(transport: AgentTransport, **changes: Any) -> tuple[dict[str, Any], bytes]:
     """Poll the worker once."""
-    request = {**POLL, "workers": [{**POLL["workers"][0], **changes}]}  # type: ignore[dict-item]
-    answer, data = transport.request_poll(request, seconds=120.0)
+    answer, data = transport.ask_agent(POLL, replace(REQUEST, workers=[FOLDER | changes]), seconds=120.0)
     return answer["ok"]["workers"][0], data
 
 
@@ -77,7 +76,7 @@ def agents_in(root: Path) -> list[int]:
     return found
 
 
-def test_commands_and_looks_share_one_agent(there: AgentTransport, tmp_path: Path) -> None:
+def test_commands_and_polls_share_one_agent(there: AgentTransport, tmp_path: Path) -> None:
     outbox = with_worker(tmp_path)
     (outbox / "1.games").write_bytes(b"one")
     for _ in range(3):
@@ -122,11 +121,11 @@ def test_an_agent_that_is_killed_during_a_command_is_asked_again(there: AgentTra
 
     ask_if_alive(there, "worker1")
     there.meanwhile = kill
-    assert call_remote(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
+    assert call_remote(there, STOP, StopRequest(PLACE, 0.1)) == Stopped(found=False, killed=False)
     assert killed
 
 
-def test_looks_are_answered_while_a_slow_command_is_carried_out(there: AgentTransport, tmp_path: Path) -> None:
+def test_polls_are_answered_while_a_slow_command_is_carried_out(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     release = held(tmp_path / PLACE / "launch.lock")
     results: list[bool] = []
@@ -139,14 +138,14 @@ def test_looks_are_answered_while_a_slow_command_is_carried_out(there: AgentTran
 
     ask_if_alive(there, "worker1")
     there.meanwhile = poll
-    assert call_remote(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
+    assert call_remote(there, STOP, StopRequest(PLACE, 0.1)) == Stopped(found=False, killed=False)
     assert results == [True] * 3
 
 
-def test_a_posted_look_is_not_waited_for(there: AgentTransport, tmp_path: Path) -> None:
+def test_a_posted_poll_is_not_waited_for(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     seen(there)
-    number, dropped = there.post_request("look", POLL), there.post_request("look", POLL)
+    number, dropped = there.post_request(POLL, REQUEST), there.post_request(POLL, REQUEST)
     there.discard_reply(dropped)
     assert seen(there)[0]["mine"]
     reply = there.check_for_reply(number)
@@ -162,7 +161,7 @@ def test_a_frozen_agent_is_not_waited_for_and_the_machine_disconnected(there: Ag
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(Unreachable, match="has not been answered"):
-            there.ask_agent("alive", {"place": PLACE}, seconds=0.3)
+            there.ask_agent(ALIVE, AliveRequest(PLACE), seconds=0.3)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -290,14 +289,14 @@ NONSENSE: dict[str, Callable[[bytes], bytes]] = {
 def test_from_an_agent_that_makes_no_sense_the_machine_is_to_be_disconnected(tmp_path: Path, what: str) -> None:
     transport = AgentTransport(Liar(tmp_path, NONSENSE[what], ends=False), python=sys.executable)
     with pytest.raises(Unreachable, match="makes no sense"):
-        transport.ask_agent("alive", {"place": PLACE}, seconds=5.0)
+        transport.ask_agent(ALIVE, AliveRequest(PLACE), seconds=5.0)
     transport.close()
 
 
 def test_an_agent_of_another_version_is_not_listened_to(tmp_path: Path) -> None:
     transport = AgentTransport(Liar(tmp_path, lambda mark: b"", ends=False, program="0123456789abcdef.pyz"))
     with pytest.raises(Unreachable, match="another version"):
-        transport.ask_agent("alive", {"place": PLACE}, seconds=5.0)
+        transport.ask_agent(ALIVE, AliveRequest(PLACE), seconds=5.0)
     transport.close()
 
 
@@ -314,5 +313,5 @@ def test_half_an_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     liar = Liar(tmp_path, lambda mark: mark + b"00000f0000000000[0, {", ends=False)
     transport = AgentTransport(liar, python=sys.executable)
     with pytest.raises(Unreachable, match="has not been answered"):
-        transport.ask_agent("alive", {"place": PLACE}, seconds=0.1)
+        transport.ask_agent(ALIVE, AliveRequest(PLACE), seconds=0.1)
     transport.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.agent.process import find_running
+from keima.cluster.machines import bootstrap
 from keima.cluster.machines.bootstrap import (
     MAKE_ENVIRONMENT,
     NO_PIP_SETTINGS,
@@ -31,6 +32,7 @@ from keima.cluster.machines.release import WorkerRequirements, worker_code_hash,
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import LocalTransport
 from keima.config.sections.workers import PipSettings, WorkerSettings
+from tests.cluster.machines.test_check import a_probe
 from tests.cluster.small_project import make_project, root, wait_until
 from tests.worker.test_worker import Main
 
@@ -128,7 +130,7 @@ def test_a_machine_that_is_ready_is_only_checked_until_there_is_new_code_for_its
     reported = run(root, project)
     assert f"releases/{worker_code_hash(project)}" in reported[1]
     assert reported[2] == "the environment is complete"
-    assert "rehearsed tic_tac_toe" in reported
+    assert "tested tic_tac_toe" in reported
     assert runs(root) == 1
 
 
@@ -159,6 +161,15 @@ def test_checkouts_with_different_requirements_have_separate_environments_and_ot
     required = required_by(third, ["numpy"])
     assert list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=third))
     assert runs(root) == 2
+
+
+def test_a_python_that_is_too_old_is_refused_before_anything_is_sent(
+    root: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "probe_machine", lambda *arguments: a_probe(version=[3, 9, 2]))
+    with pytest.raises(Refused, match=r"is older than 3\.11"):
+        run(root, project)
+    assert not (root / "releases").exists()
 
 
 @pytest.mark.medium
@@ -273,9 +284,9 @@ def test_impossible_installations_are_refused_at_once(root: Path, project: Path)
 
 
 @pytest.mark.medium
-def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
+def test_a_machine_that_fails_the_test_games_is_not_ready(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
-    with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
+    with pytest.raises(RemoteFailure, match="the test games failed: tested connect_four"):
         bootstrap_machine(
             LocalTransport(root, worker="worker1"), machine, report=lambda line: None, game="connect_four", root=project
         )

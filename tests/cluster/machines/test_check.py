@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.machines.check import Finding, run_checks, worker_slots
-from keima.cluster.machines.machine import Probe, WorkerSlot
+from keima.cluster.agent.call import check_value
+from keima.cluster.agent.commands import Probe
+from keima.cluster.machines.check import Finding, refuse_unfit, run_checks, worker_slots
+from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
+from keima.cluster.ssh.errors import Refused
 from keima.config.commands import CONFIG, keima
 from keima.config.sections.workers import WorkerSettings
 
@@ -46,7 +49,7 @@ def a_probe(**changes: Any) -> Probe:
         "code": {"releases/abc": "abc", ".": ""},
         "whole": ["releases/abc"],
     }
-    return Probe.model_validate({**good, **changes})
+    return check_value("worker1", Probe, {**good, **changes})
 
 
 def wrong(probe: Probe, **values: Any) -> list[Finding]:
@@ -56,6 +59,13 @@ def wrong(probe: Probe, **values: Any) -> list[Finding]:
 def test_a_machine_without_problems_needs_no_remedy() -> None:
     assert wrong(a_probe()) == []
     assert all(finding.text for finding in run_checks(a_probe(), machine(), REQUIRED, now=lambda: NOW))
+
+
+def test_a_remedy_of_several_findings_is_said_once() -> None:
+    checked = run_checks(a_probe(code={".": ""}, packages={"torch": None}), machine(), REQUIRED, now=lambda: NOW)
+    with pytest.raises(Refused) as refused:
+        refuse_unfit("worker1", checked)
+    assert refused.value.remedy.count("cluster bootstrap worker1") == 1
 
 
 @pytest.mark.parametrize(
@@ -86,6 +96,13 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
         ),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "cluster bootstrap worker1"),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
+        (
+            {"code": {"releases/abc": "", ".": ""}, "releases": ["old"]},
+            {},
+            "code",
+            "an older release (old)",
+            "cluster bootstrap worker1",
+        ),
         (
             {"code": {".": "", "/home/keima/AZ-Go": "def"}},
             {},
@@ -123,6 +140,7 @@ def test_every_obstacle_is_named_with_its_remedy(
         ({"gpu_error": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
         ({"kills_processes": True}, "logout", "KillUserProcesses"),
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),
+        ({"memory": 2**30, "cpus": 1}, "memory", "only 1.1 GB for 1 worker, and compiling the search takes 1.6 GB"),
     ],
 )
 def test_a_warning_keeps_no_worker_from_playing(changes: dict[str, Any], what: str, text: str) -> None:

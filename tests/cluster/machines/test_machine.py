@@ -3,20 +3,19 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keima.cluster.agent.call import call_remote, disk_remedy, find_answer, read_answer
+from keima.cluster.agent.commands import ALIVE, COMMANDS, POLL, PROBE, AliveRequest, Command, Probe
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.agent.process import find_running
 from keima.cluster.machines.machine import (
-    Probe,
     WorkerSlot,
     ask_if_alive,
-    call_remote,
-    disk_remedy,
-    find_answer,
     log_name,
     probe_machine,
     read_log_end,
@@ -28,6 +27,7 @@ from keima.cluster.machines.release import WorkerRequirements, worker_code_hash
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import Completed, LocalTransport
 from tests.cluster.small_project import make_project, root, settings, wait_until
+from tests.real_inputs import answers, poll
 
 __all__ = ["root"]
 
@@ -168,7 +168,7 @@ def test_no_worker_is_started_with_different_code(there: LocalTransport, root: P
 def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: Path) -> None:
     found = inspect_machine(there, root)
     assert found.python
-    gone = found.model_copy(update={"python": found.python.model_copy(update={"path": "/gone/python"})})
+    gone = replace(found, python=replace(found.python, path="/gone/python"))
     with pytest.raises(RemoteFailure, match="/gone/python cannot be started"):
         start_worker(there, SLOT, machine=settings(), probe=gone, required=required_in(root))
     assert find_running(root / worker_place("worker1")) is None
@@ -250,7 +250,7 @@ def test_a_newer_python_next_to_an_old_python3_is_found(
 def test_a_machine_without_any_python_is_refused(there: LocalTransport, tools: Path) -> None:
     install_remote_program(there)
     with pytest.raises(Refused, match=r"no Python that works.*install Python"):
-        call_remote(there, "alive", {"place": "workers/worker1"})
+        call_remote(there, ALIVE, AliveRequest("workers/worker1"))
 
 
 def test_an_unexpected_answer_is_not_trusted(
@@ -263,3 +263,28 @@ def test_an_unexpected_answer_is_not_trusted(
     monkeypatch.setattr(there, "run", lie)
     with pytest.raises(RemoteFailure, match="cannot be understood"):
         ask_if_alive(there, "worker1")
+
+
+ANSWERS = answers() | {POLL.name: json.loads(poll())["ok"]}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
+def test_an_answer_of_the_wrong_shape_is_refused_with_the_machine_s_name(command: Command[Any, Any]) -> None:
+    good = ANSWERS[command.name]
+    assert isinstance(read_answer("worker1", command, {"ok": good}), command.answer)
+    lacking = [{other: good[other] for other in good if other != name} for name in fields_without_default(command)]
+    for wrong in [None, 7, "yes", [], *({**good, name: [["odd"]]} for name in good), *lacking]:
+        with pytest.raises(RemoteFailure, match="worker1: an answer cannot be understood"):
+            read_answer("worker1", command, {"ok": wrong})
+
+
+def fields_without_default(command: Command[Any, Any]) -> list[str]:
+    return [field.name for field in fields(command.answer) if field.default is MISSING]
+
+
+def test_the_texts_of_an_answer_cannot_control_the_terminal_and_its_numbers_have_bounds() -> None:
+    found = read_answer("worker1", PROBE, {"ok": ANSWERS["probe"] | {"platform": "Li\x1b[2Jnux\n" + "x" * 5000}})
+    assert found.platform.startswith("Li [2Jnux x") and len(found.platform) <= 4000
+    for name, odd in {"cpus": 0, "memory": -1, "clock": float("nan"), "root": "/home\n"}.items():
+        with pytest.raises(RemoteFailure, match=name):
+            read_answer("worker1", PROBE, {"ok": ANSWERS["probe"] | {name: odd}})

@@ -2,6 +2,7 @@
 index.
 """
 
+import platform
 import shutil
 import sys
 import tarfile
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from keima.cluster.agent.call import call_remote
+from keima.cluster.agent.commands import UNPACK_CACHE, Done, Interpreter, UnpackCacheRequest
+from keima.cluster.agent.inspection import list_glibc_platforms, list_wheel_platforms
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import compile_cache, install_errors, wheels
 from keima.cluster.machines.bootstrap import (
@@ -22,7 +26,7 @@ from keima.cluster.machines.bootstrap import (
     check_disk_space,
     wheels_folder,
 )
-from keima.cluster.machines.machine import call_remote, probe_machine
+from keima.cluster.machines.machine import probe_machine
 from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.machines.wheels import NoWheels, fitting_wheels
@@ -165,8 +169,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def interpreter(*version: int, kind: str = "x86_64", glibc: str = "2.36") -> Interpreter:
+    platforms = list_glibc_platforms(glibc, kind)
+    return Interpreter(path="python3", version=version, packages={}, platforms=tuple(platforms))
+
+
 def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
-    chosen = fitting_wheels(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
+    chosen = fitting_wheels(folder, NEEDED, interpreter(3, 11, 2))
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
     assert wheels.installed_size(chosen) == 4 * (995 + 996 + 998 + 1000)
 
@@ -180,15 +189,30 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
     ],
 )
 def test_wheels_for_another_machine_do_not_count(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
-    with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
-        fitting_wheels(folder, NEEDED, version=version, machine=kind)
+    where = f"for Python 3.{version[1]} on manylinux_2_36_{kind}"
+    with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* {where}") as failed:
+        fitting_wheels(folder, NEEDED, interpreter(*version, kind=kind))
     assert f"--platform manylinux_2_28_{kind}" in str(failed.value)
     assert str(failed.value).endswith(" ".join([*NEEDED, "pip"]))
 
 
+@pytest.mark.parametrize("glibc", ["2.27", ""])
+def test_wheels_for_a_newer_or_another_libc_do_not_count(folder: Path, glibc: str) -> None:
+    with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, .*") as failed:
+        fitting_wheels(folder, NEEDED, interpreter(3, 11, glibc=glibc))
+    assert "manylinux_2_28" not in str(failed.value)
+    assert ("--platform manylinux_2_27_x86_64 " in str(failed.value)) == bool(glibc)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
+def test_the_platforms_that_follow_from_glibc_are_those_that_pip_lists() -> None:
+    listed = list_wheel_platforms()
+    assert sorted(list_glibc_platforms(platform.libc_ver()[1], platform.machine())) == sorted(listed)
+
+
 def test_a_missing_folder_contains_no_wheels(folder: Path) -> None:
     with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, safetensors==0.8.0, PyYAML==6.0.3"):
-        fitting_wheels(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
+        fitting_wheels(folder / "nowhere", NEEDED, interpreter(3, 11))
 
 
 # Space and failures.
@@ -290,7 +314,7 @@ def test_compiled_code_is_added_to_the_existing_cache(
     transport = LocalTransport(root)
     install_remote_program(transport)
     transport.put(packed, "compiled.tar.gz")
-    assert call_remote(transport, "unpack_cache", {"archive": "compiled.tar.gz", "folder": str(there)}) == {"new": 1}
+    assert call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("compiled.tar.gz", str(there))) == Done()
     assert {path.name for path in there.iterdir()} == {path.name for path in present}
     assert (there / present[0].name / "f.nbi").read_text() == "index 0"
     assert (there / present[1].name / "f.nbi").read_text() == "its own"
@@ -304,5 +328,5 @@ def test_nothing_is_unpacked_outside_the_cache(root: Path, tmp_path: Path) -> No
     install_remote_program(transport)
     transport.put((tmp_path / "bad.tar.gz").read_bytes(), "bad.tar.gz")
     with pytest.raises(RemoteFailure, match="does not belong"):
-        call_remote(transport, "unpack_cache", {"archive": "bad.tar.gz", "folder": str(tmp_path / "there/cache")})
+        call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("bad.tar.gz", str(tmp_path / "there/cache")))
     assert not list((tmp_path / "there/cache").iterdir())

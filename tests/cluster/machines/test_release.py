@@ -157,7 +157,7 @@ def test_pip_installs_the_wheel_and_its_keima_plays_with_the_packages_that_it_na
     wheel.write_bytes(pack_code(required))
     worker = install(wheel, tmp_path / "environment")
     (worker.site_packages / "sitecustomize.py").write_text(ONLY)
-    ended = worker.run("keima", "worker", "--rehearse", "tic_tac_toe", folder=tmp_path)
+    ended = worker.run("keima", "worker", "--test-games", "tic_tac_toe", folder=tmp_path)
     assert "games of tic_tac_toe have been played" in ended.stderr, ended.stderr
     ended = worker.run("keima", "train", folder=tmp_path)
     assert (ended.returncode, ended.stderr) == (

@@ -104,7 +104,7 @@ def ray_nodes(folder: Path, **cpus: int) -> Iterator[Nodes]:
             nodes.end()
 
 
-class OpenSeat:
+class OpenSlot:
     """An actor with a slot in any folder: the real slot, without what prepares a node."""
 
     def __init__(self, project: str) -> None:
@@ -119,7 +119,7 @@ class OpenSeat:
         return self._slot.call(operation, *arguments)
 
 
-class Seats:
+class Slots:
     """Slots of a cluster, for tests of what goes through them."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -128,7 +128,7 @@ class Seats:
         ray.init(address=nodes.address, log_to_driver=False, configure_logging=False, logging_level="ERROR")
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         self._ray = ray
-        self._actor = ray.remote(OpenSeat).remote(str(ROOT))
+        self._actor = ray.remote(OpenSlot).remote(str(ROOT))
         self.ended: list[Exception] = []
 
     def transport(self, root: Path) -> Transport:
@@ -147,10 +147,10 @@ class Seats:
 
 
 @contextmanager
-def ray_seats(folder: Path) -> Iterator[Seats]:
+def ray_slots(folder: Path) -> Iterator[Slots]:
     """Yield slots of a cluster with one node."""
     with ray_nodes(folder, one=1) as nodes:
-        slots = Seats(nodes)
+        slots = Slots(nodes)
         try:
             yield slots
         finally:

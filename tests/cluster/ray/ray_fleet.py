@@ -19,7 +19,7 @@ class RayFleet(Fleet):
 
         (root / "workers").mkdir(exist_ok=True)
         self._source = RaySource(
-            RaySettings(address=nodes.address, seats=2, directory=str(root / "node")),
+            RaySettings(address=nodes.address, slots=2, directory=str(root / "node")),
             root=root / "workers",
             run_id="run",
             required=worker_requirements(),

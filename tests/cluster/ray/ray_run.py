@@ -67,17 +67,17 @@ class RayRun(Program):
             values[section] |= changed
         (self.checkout / "configs" / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
-    def marks(self) -> dict[str, str]:
-        """Return the mark of each worker in the status of this session."""
+    def states(self) -> dict[str, str]:
+        """Return the state of each worker in the status of this session."""
         try:
             found = json.loads((self.checkout / "distributed" / "status.json").read_bytes())
         except FileNotFoundError:
             return {}
-        return {} if found["ended"] else {worker["name"]: worker["mark"] for worker in found["workers"]}
+        return {} if found["ended"] else {worker["name"]: worker["state"] for worker in found["workers"]}
 
     def active(self) -> set[str]:
         """Return the workers that are Active."""
-        return {name for name, mark in self.marks().items() if mark == ACTIVE}
+        return {name for name, state in self.states().items() if state == ACTIVE}
 
     def workers_now_on(self, node: str) -> set[str]:
         """Return the workers whose process runs on a node."""

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.ssh.errors import Unreachable
-from tests.cluster.ray.nodes import ON_RAY, Seats, ray_seats
+from tests.cluster.ray.nodes import ON_RAY, Slots, ray_slots
 
 pytestmark = ON_RAY
 
 
 @pytest.fixture(scope="module")
-def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seats]:
-    with ray_seats(tmp_path_factory.mktemp("nodes")) as made:
+def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slots]:
+    with ray_slots(tmp_path_factory.mktemp("nodes")) as made:
         yield made
 
 
-def test_a_file_is_one_object_for_all_seats(slots: Seats) -> None:
+def test_a_file_is_one_object_for_all_slots(slots: Slots) -> None:
     from keima.cluster.ray.transport import KEPT_OBJECTS, SharedObjects
 
     objects, model = SharedObjects(), bytes(10**6)
@@ -29,11 +29,11 @@ def test_a_file_is_one_object_for_all_seats(slots: Seats) -> None:
     assert objects.put_once(model) != first
 
 
-def test_the_end_of_a_seat_is_unreachable_at_once(slots: Seats, tmp_path: Path) -> None:
+def test_the_end_of_a_slot_is_unreachable_at_once(slots: Slots, tmp_path: Path) -> None:
     transport = slots.transport(tmp_path / "root")
     transport.put(b"x", "a")
     slots.kill()
-    with pytest.raises(Unreachable, match="worker1: its seat has ended"):
+    with pytest.raises(Unreachable, match="worker1: its slot has ended"):
         for _ in range(100):
             transport.list_files("a")
     assert slots.ended

@@ -50,8 +50,8 @@ class Process:
         assert kind == "ok", result
         return result
 
-    def settle(self, fresh: str, *, run: str = RUN) -> str | None:
-        place = self.call("settle", run, run, fresh)
+    def take_folder(self, fresh: str, *, run: str = RUN) -> str | None:
+        place = self.call("take_folder", run, run, fresh)
         assert place is None or isinstance(place, dict)
         return place and place["worker"]
 
@@ -81,11 +81,11 @@ def begin(node: Path) -> Iterator[Callable[[], Process]]:
     """Begins a slot."""
     slots: list[Process] = []
 
-    def begin_seat() -> Process:
+    def begin_one() -> Process:
         slots.append(Process(node))
         return slots[-1]
 
-    yield begin_seat
+    yield begin_one
     for slot in slots:
         slot.end()
 
@@ -105,62 +105,62 @@ def give_assignment(node: Path, worker: str, *, run: str = RUN) -> None:
 
 
 @pytest.mark.medium
-def test_a_new_seat_takes_a_folder_of_its_own(begin: Callable[[], Process]) -> None:
-    assert begin().settle("ray-3") == "ray-3"
+def test_a_new_slot_takes_a_folder_of_its_own(begin: Callable[[], Process]) -> None:
+    assert begin().take_folder("ray-3") == "ray-3"
 
 
 @pytest.mark.medium
-def test_a_seat_takes_the_folder_that_an_earlier_seat_of_its_run_has_left(
+def test_a_slot_takes_the_folder_that_an_earlier_slot_of_its_run_has_left(
     node: Path, begin: Callable[[], Process]
 ) -> None:
     leave_games(node, "ray-2", run="another0run")
     give_assignment(node, "ray-10")
     give_assignment(node, "ray-9")
     first, second, third = begin(), begin(), begin()
-    assert [slot.settle("ray-20") for slot in (first, second, third)] == ["ray-9", "ray-10", "ray-20"]
+    assert [slot.take_folder("ray-20") for slot in (first, second, third)] == ["ray-9", "ray-10", "ray-20"]
 
 
 @pytest.mark.medium
 def test_games_that_another_run_has_set_aside_also_count(node: Path, begin: Callable[[], Process]) -> None:
     aside = leave_games(node, f"ray-4.{RUN}")
     assert aside.exists()
-    assert begin().settle("ray-20") == "ray-4"
+    assert begin().take_folder("ray-20") == "ray-4"
 
 
 @pytest.mark.medium
-def test_a_folder_has_one_seat_at_a_time(begin: Callable[[], Process]) -> None:
+def test_a_folder_has_one_slot_at_a_time(begin: Callable[[], Process]) -> None:
     first, second = begin(), begin()
-    assert first.settle("ray-1") == "ray-1"
-    assert second.settle("ray-1") is None
+    assert first.take_folder("ray-1") == "ray-1"
+    assert second.take_folder("ray-1") is None
     first.kill()
-    wait_until(lambda: second.settle("ray-1") == "ray-1")
+    wait_until(lambda: second.take_folder("ray-1") == "ray-1")
 
 
 @pytest.mark.medium
-def test_games_without_a_seat_are_found_and_let_go_once_they_are_fetched(
+def test_games_without_a_slot_are_found_and_let_go_once_they_are_fetched(
     node: Path, begin: Callable[[], Process]
 ) -> None:
     slot, other = begin(), begin()
-    assert slot.settle("ray-1") == "ray-1"
-    assert slot.call("left_overs", RUN, RUN) == []
+    assert slot.take_folder("ray-1") == "ray-1"
+    assert slot.call("find_left_games", RUN, RUN) == []
     path = leave_games(node, "ray-2")
     leave_games(node, "ray-3", run="another0run")
-    assert slot.call("left_overs", RUN, RUN) == ["ray-2"]
-    assert slot.call("left_overs", RUN, RUN) == ["ray-2"]
-    assert other.call("left_overs", RUN, RUN) == []
+    assert slot.call("find_left_games", RUN, RUN) == ["ray-2"]
+    assert slot.call("find_left_games", RUN, RUN) == ["ray-2"]
+    assert other.call("find_left_games", RUN, RUN) == []
     path.unlink()
-    assert slot.call("left_overs", RUN, RUN) == []
-    wait_until(lambda: other.call("hold", "ray-2"))
+    assert slot.call("find_left_games", RUN, RUN) == []
+    wait_until(lambda: other.call("lock_folder", "ray-2"))
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_worker_ends_with_its_seat_and_hands_over_first(
+def test_the_worker_ends_with_its_slot_and_hands_over_first(
     node: Path, begin: Callable[[], Process], how: signal.Signals
 ) -> None:
     make_project(node / "project")
     slot = begin()
-    assert slot.settle("ray-1") == "ray-1"
+    assert slot.take_folder("ray-1") == "ray-1"
     place = node / "workers" / "ray-1"
     request = {
         "place": str(place),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.slurm.commands import Slurm

@@ -122,5 +122,5 @@ def test_an_end_that_another_job_would_not_repeat_is_followed_by_one(
 @pytest.mark.parametrize(
     ("slots", "expected"), [([1], "1"), ([1, 2, 3], "1-3"), ([7, 1, 3, 2, 9, 10], "1-3,7,9-10"), ([2, 2], "2")]
 )
-def test_seats_are_written_as_an_array(slots: list[int], expected: str) -> None:
+def test_slots_are_written_as_an_array(slots: list[int], expected: str) -> None:
     assert array_ranges(slots) == expected

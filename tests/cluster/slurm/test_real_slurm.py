@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cli.audit import audit
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.ssh.errors import RemoteFailure

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from tests.cluster.slurm.slurm_fleet import SlurmFleet
 from tests.cluster.slurm.stand_in import StandIn
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from keima.cluster.agent.call import call_remote, find_answer
+from keima.cluster.agent.commands import START, StartRequest
 from keima.cluster.machines.machine import (
     ask_if_alive,
-    call_remote,
-    find_answer,
     log_name,
     read_log_end,
     stop_worker,
@@ -70,13 +70,9 @@ def test_the_name_of_a_folder_is_only_a_name(server: Sshd, there: Transport, nas
 def test_a_started_program_gets_its_arguments_and_variables_unchanged(
     server: Sshd, there: Transport, nasty: str
 ) -> None:
-    request = {
-        "place": worker_place("w"),
-        "argv": [sys.executable, "-c", PROGRAM, nasty],
-        "env": {"NASTY": nasty},
-        "log": log_name("w"),
-    }
-    call_remote(there, "start", request, python=sys.executable, private=True)
+    argv = [sys.executable, "-c", PROGRAM, nasty]
+    request = StartRequest(worker_place("w"), argv, env={"NASTY": nasty}, log=log_name("w"))
+    call_remote(there, START, request, python=sys.executable, private=True)
     seen = server.folder / nasty / "seen.json"
     wait_until(seen.exists)
     assert json.loads(seen.read_text()) == [[nasty], nasty, str(server.folder / nasty)]
@@ -95,13 +91,9 @@ def test_files_put_on_a_machine_are_readable_by_its_user_alone(server: Sshd) -> 
     transport = connect(server.worker(), host_key_policy="strict")
     try:
         transport.put(b"1", f"{worker_place('w')}/inbox/assignment.json")
-        request = {
-            "place": worker_place("w"),
-            "argv": [sys.executable, "-c", "print(1)"],
-            "env": {"SECRET": "s"},
-            "log": log_name("w"),
-        }
-        call_remote(transport, "start", request, python=sys.executable, private=True)
+        argv = [sys.executable, "-c", "print(1)"]
+        request = StartRequest(worker_place("w"), argv, env={"SECRET": "s"}, log=log_name("w"))
+        call_remote(transport, START, request, python=sys.executable, private=True)
         stop_worker(transport, "w", python=sys.executable)
     finally:
         transport.close()

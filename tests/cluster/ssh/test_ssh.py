@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.machines.machine import call_remote
+from keima.cluster.agent.commands import ALIVE, AliveRequest
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import SshTransport, connect
 from tests.cluster.sshd import Sshd, needs_sshd, reach, refusal, running_sshd, shell
@@ -112,6 +113,11 @@ def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
         assert "bashrc" in refusal(server.worker()).remedy
 
 
+def test_a_server_that_runs_a_command_of_its_own_is_not_taken_for_a_noisy_account(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, more="ForceCommand /bin/echo This account is closed.") as server:
+        assert "ForceCommand" in refusal(server.worker()).remedy
+
+
 @pytest.mark.medium
 def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> None:
     (server.home / ".bashrc").write_text("echo Welcome!\n")
@@ -123,7 +129,7 @@ def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> N
     assert transport.run(["echo", "here"]).stdout.endswith(b"here\n")
     assert transport.sent == 2 * len(data)
     agent = AgentTransport(transport, python=sys.executable)
-    assert call_remote(agent, "alive", {"place": "workers/worker1"})["running"] is False
+    assert call_remote(agent, ALIVE, AliveRequest("workers/worker1")).running is False
     agent.close()
 
 
@@ -208,7 +214,7 @@ def test_a_server_that_allows_few_sessions_is_logged_into_more_than_once(
     with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
         transport = AgentTransport(connect(server.worker(), host_key_policy="strict"), python=sys.executable)
         for number in range(10):
-            assert call_remote(transport, "alive", {"place": "workers/worker1"})["running"] is False
+            assert call_remote(transport, ALIVE, AliveRequest("workers/worker1")).running is False
             transport.put(bytes(2**20), f"{number}.model")
             assert transport.run(["ls", f"{number}.model"]).code == 0
         transport.close()
@@ -250,7 +256,7 @@ def test_macos_is_refused_by_name(tmp_path: Path, user: Path) -> None:
     with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
         transport = connect(server.worker(), host_key_policy="strict")
         with pytest.raises(Refused, match="runs macOS, and a worker needs Linux"):
-            call_remote(transport, "probe", {})
+            call_remote(transport, ALIVE, AliveRequest("workers/worker1"))
         transport.close()
 
 
@@ -280,6 +286,19 @@ def test_a_full_disk_is_reported_as_full_and_nothing_is_lost(
     assert {path.name for path in small_disk.iterdir()} == {"a", "filler"}
     transport.put(b"new", "a")  # and everything continues
     assert transport.get("a", LIMIT) == b"new"
+    transport.close()
+
+
+@root_only
+@pytest.mark.parametrize("size", [10, 5 * 2**20])
+@pytest.mark.parametrize("folder", ["", "keima"])
+def test_a_disk_mounted_read_only_is_reported_with_the_remedy(
+    server: Sshd, small_disk: Path, size: int, folder: str
+) -> None:
+    shell(f"mount -o remount,ro {small_disk}")
+    transport = connect(server.worker(directory=str(small_disk / folder)), host_key_policy="strict")
+    with pytest.raises(RemoteFailure, match=r"Read-only file system.*remount it, or choose another `directory`"):
+        transport.put(bytes(size), "folder/a")
     transport.close()
 
 

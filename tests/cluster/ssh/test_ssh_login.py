@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.ssh.errors import Refused, Unreachable
+from keima.cluster.ssh.host_keys import UnknownHostKey, scan_commands
 from keima.cluster.ssh.ssh_transport import connect
 from keima.config.sections.workers import WorkerSettings
 from tests.cluster.sshd import Sshd, keygen, needs_sshd, reach, refusal, running_sshd, shell
@@ -36,6 +37,20 @@ def test_an_unknown_machine_is_refused_with_the_command_that_makes_it_known(serv
     assert f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 >> {known_hosts(user)}" in remedy
     shell(remedy[remedy.index("ssh-keyscan") :])
     reach(server.worker())
+
+
+def test_hosts_without_a_known_key_are_scanned_by_one_command_for_each_port(server: Sshd, user: Path) -> None:
+    known_hosts(user).unlink()
+    scans = []
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(UnknownHostKey) as unknown:
+            connect(server.worker(host=host), host_key_policy="strict")
+        scans.append(unknown.value.scan)
+    (command,) = scan_commands(filter(None, scans))
+    assert command == f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 localhost >> {known_hosts(user)}"
+    shell(command)
+    for host in ("127.0.0.1", "localhost"):
+        reach(server.worker(host=host))
 
 
 def test_a_changed_key_is_refused_with_the_command_that_forgets_the_old_one(server: Sshd, user: Path) -> None:

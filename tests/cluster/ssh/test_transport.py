@@ -1,4 +1,4 @@
-"""What every transport promises: on this machine, over SSH, and through a seat of a Ray cluster."""
+"""What every transport promises: on this machine, over SSH, and through a slot of a Ray cluster."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from keima.base.files import FileTooLarge
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import Entry, LocalTransport, Stream, StreamEnded, Transport
-from tests.cluster.ray.nodes import ON_RAY, Seats, ray_seats
+from tests.cluster.ray.nodes import ON_RAY, Slots, ray_slots
 from tests.cluster.sshd import Sshd, lasting_sshd, needs_sshd
 
 SIZES = [0, 1, 32 * 2**10, 32 * 2**10 + 1, 5 * 2**20 + 7]  # bytes; the last one is big enough for SCP
@@ -36,8 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture(scope="module")
-def seats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seats]:
-    with ray_seats(tmp_path_factory.mktemp("nodes")) as made:
+def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slots]:
+    with ray_slots(tmp_path_factory.mktemp("nodes")) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "local":
         transport = LocalTransport(root)
     elif request.param == "ray":
-        transport = request.getfixturevalue("seats").transport(root)
+        transport = request.getfixturevalue("slots").transport(root)
     else:
         server: Sshd = request.getfixturevalue("server")
         transport = connect(server.worker(directory=str(root)), host_key_policy="strict")

@@ -13,12 +13,12 @@ from keima.games.chess.notation import action_of_uci, fen_of, position_from_fen,
 from keima.games.game import States
 
 GAME = load_game("chess")
-WORTH = {chess.PAWN: 100, chess.KNIGHT: 320, chess.BISHOP: 330, chess.ROOK: 500, chess.QUEEN: 900, chess.KING: 0}
+VALUES = {chess.PAWN: 100, chess.KNIGHT: 320, chess.BISHOP: 330, chess.ROOK: 500, chess.QUEEN: 900, chess.KING: 0}
 
 
 def balance(board: chess.Board) -> int:
     return sum(
-        WORTH[piece.piece_type] * (1 if piece.color == board.turn else -1) for piece in board.piece_map().values()
+        VALUES[piece.piece_type] * (1 if piece.color == board.turn else -1) for piece in board.piece_map().values()
     )
 
 

@@ -22,7 +22,7 @@ from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.learning.ranks.rank_norm import GroupLayout, replace_batch_norms
 from keima.learning.ranks.total_batch import PartRows, split_into_parts
 from keima.learning.update_step import Losses, UpdateStep
-from keima.networks.files.model_file import save_weights
+from keima.networks.files.weights_file import save_weights
 from keima.networks.network import build_network, seed_weights
 from tests.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
 

@@ -22,13 +22,13 @@ from keima.learning.ranks.process_group import (
     Ranks,
     SurplusRank,
     connect_store,
-    idle_variables,
     interface_towards,
     join_ranks,
     keep_ranks_with_room,
     read_rank_timeout,
+    unused_nccl_variables,
 )
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from tests.learning.ranks.rank_program import free_port, train
 from tests.sources import ROOT
 
@@ -208,14 +208,14 @@ def test_a_missing_rank_is_waited_for_no_longer_than_that() -> None:
 
 def test_variables_of_nccl_without_effect_are_reported() -> None:
     variables = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
-    assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
+    assert unused_nccl_variables(ALONE, {"PATH": "/bin"}) == ""
     assert (
-        idle_variables(ALONE, variables)
+        unused_nccl_variables(ALONE, variables)
         == "NCCL_DEBUG, NCCL_TIMEOUT: read only by NCCL, which connects GPUs; here one process trains alone"
     )
-    gloo = idle_variables(Ranks(world_size=2, backend="gloo"), variables)
+    gloo = unused_nccl_variables(Ranks(world_size=2, backend="gloo"), variables)
     assert gloo.startswith("NCCL_DEBUG: read only by NCCL") and "the ranks use gloo, which reads NCCL_TIMEOUT" in gloo
-    assert idle_variables(Ranks(world_size=2, backend="nccl"), variables) == ""
+    assert unused_nccl_variables(Ranks(world_size=2, backend="nccl"), variables) == ""
 
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])

@@ -16,7 +16,7 @@ def test_the_side_shown_by_the_sign_has_the_reward() -> None:
         worlds.step(np.full(64, FORWARD))
         assert (worlds.moment.observations[:, 0] == 0).all() and (worlds.moment.rewards == 0).all()
     worlds.step(np.where(sides == 1, RIGHT, LEFT))
-    assert (worlds.moment.rewards == 4).all() and worlds.moment.terminated.all() and (worlds.moment.figures == 1).all()
+    assert (worlds.moment.rewards == 4).all() and worlds.moment.terminated.all() and (worlds.moment.metrics == 1).all()
 
 
 def test_the_other_side_has_no_reward_and_dawdling_costs() -> None:

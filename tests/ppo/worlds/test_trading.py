@@ -7,8 +7,8 @@ from keima.ppo.worlds.trading import TradingMarkets
 from keima.ppo.worlds.trading_data import NO_HISTORY, Bars
 from keima.ppo.worlds.trading_kernels import (
     BUY,
+    EPISODE_METRICS,
     FEATURES,
-    FIGURES,
     HOLD,
     LONG_CLOSED,
     LONG_OPENED,
@@ -48,9 +48,9 @@ def test_an_order_is_executed_at_the_next_open_and_pays_fee_and_slippage() -> No
     worlds.step(orders(SELL))  # at 110 * 0.98
     assert worlds.account_values[0] == pytest.approx(10_000 - 2000 - 20 + units * 107.8 * 0.99)
     worlds.step(orders(HOLD))
-    closed = dict(zip(FIGURES, worlds.moment.figures[0], strict=True))
+    closed = dict(zip(EPISODE_METRICS, worlds.moment.metrics[0], strict=True))
     assert (closed["closed"], closed["won"], closed["open"]) == (1, 1, 0)
-    assert closed["profit"] == pytest.approx(worlds.moment.figures[0][0])
+    assert closed["profit"] == pytest.approx(worlds.moment.metrics[0][0])
     assert closed["fees"] == pytest.approx(20 + units * 107.8 * 0.01)
 
 
@@ -70,7 +70,7 @@ def test_rewards_add_up_to_the_profit_in_per_cent_of_the_capital() -> None:
         worlds.step(rng.integers(0, 3, 64))
         total += worlds.moment.rewards
     assert worlds.moment.truncated.all()
-    np.testing.assert_allclose(total, worlds.moment.figures[:, 0] / 100, atol=1e-3)
+    np.testing.assert_allclose(total, worlds.moment.metrics[:, 0] / 100, atol=1e-3)
 
 
 def test_trading_itself_neither_makes_nor_loses_money() -> None:
@@ -101,7 +101,7 @@ def test_a_ruined_account_is_terminated_and_the_end_of_the_window_truncates() ->
         assert not ruined.moment.terminated[0]
     ruined.step(orders(HOLD))
     assert ruined.moment.terminated[0] and not ruined.moment.truncated[0]
-    assert ruined.moment.figures[0][3] == 5
+    assert ruined.moment.metrics[0][3] == 5
     calm = on([100.0, 100.0], **FREE)
     calm.step(orders(HOLD))
     assert not calm.moment.truncated[0]
@@ -233,7 +233,7 @@ def test_the_last_whole_episode_of_the_first_account_is_kept_for_viewing() -> No
     assert seen.closes.tolist() == [100.0, 110.0, 120.0, 90.0]
     assert seen.trades.tolist() == [LONG_OPENED, NOTHING, LONG_CLOSED, SHORT_OPENED]
     assert seen.prices[[0, 2, 3]].tolist() == pytest.approx([101.0, 118.8, 89.1])
-    assert seen.account_values[-1] == pytest.approx(10_000 + worlds.moment.figures[0, 0])
+    assert seen.account_values[-1] == pytest.approx(10_000 + worlds.moment.metrics[0, 0])
     worlds.step(orders(HOLD))
     again = worlds.last_episode()
     assert again is not None and again.closes.tolist() == seen.closes.tolist()

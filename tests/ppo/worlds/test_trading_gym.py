@@ -3,7 +3,7 @@ import pytest
 
 from keima.ppo.settings import TradingSettings
 from keima.ppo.worlds.trading import TradingMarkets
-from keima.ppo.worlds.trading_kernels import FIGURES
+from keima.ppo.worlds.trading_kernels import EPISODE_METRICS
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -40,4 +40,4 @@ def test_it_is_the_market_that_training_uses() -> None:
     seen, _, terminated, truncated, info = env.step(np.int64(0))
     worlds.step(np.array([0]))
     np.testing.assert_array_equal(seen, worlds.moment.last_observations[0])
-    assert truncated and not terminated and set(info) == set(FIGURES)
+    assert truncated and not terminated and set(info) == set(EPISODE_METRICS)

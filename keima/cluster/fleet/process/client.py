@@ -17,10 +17,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from keima.base.files import write_atomically
+from keima.base.reports.worker_status import ClusterStatus
 from keima.base.run_lock import RunLock, RunLocked
-from keima.base.worker_status import ClusterStatus
+from keima.cluster.agent.commands import Owner
 from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files
-from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (
     MODELS,
     PIPE_BYTES,
@@ -44,8 +44,8 @@ from keima.config.schema import Settings
 from keima.data.batch_file import SUFFIX
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.games import Game
-from keima.networks.files.model_file import stored_sha256
-from keima.paths import program_of, with_code
+from keima.networks.files.heading import stored_sha256
+from keima.paths import program_of, with_code_on_path
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class _PendingChanges:
     ahead: int | None = None
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None
-    orders: dict[str, tuple[EvaluationJob, ...]] = field(default_factory=dict)
+    jobs: dict[str, tuple[EvaluationJob, ...]] = field(default_factory=dict)
 
 
 class FleetClient:
@@ -128,7 +128,7 @@ class FleetClient:
             options=dict(options or {}),
         )
         self._lock, self._log_event, self._clock = lock, log_event, clock
-        self._book = AssignmentBook(game=game, settings=settings, run_id=run_id)  # accounts, players and orders
+        self._book = AssignmentBook(game=game, settings=settings, run_id=run_id)  # accounts, players and jobs
         self._model: ModelFile | None = None
         self._ahead: int | None = None
         self._number = 0  # of changes of what workers are granted
@@ -179,7 +179,7 @@ class FleetClient:
             self._changes.accounts[worker] = (granted, delivered)
             self._number += before != granted
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; each of the fleet's decisions counts once, and none made before the last grants."""
         if ahead != self._ahead:
             self._ahead = self._changes.ahead = ahead
@@ -225,9 +225,9 @@ class FleetClient:
         return FolderMatches(
             self.root,
             self._book,
-            assign=self._send_orders,
+            assign=self._send_jobs,
             send_players=self._send_players,
-            able=lambda: list(self._state.able) if self._state else [],
+            ready_workers=lambda: list(self._state.ready_workers) if self._state else [],
             heartbeats=self.heartbeats,
         )
 
@@ -258,12 +258,12 @@ class FleetClient:
             if path.name not in {player.file_name for player in players}:
                 path.unlink(missing_ok=True)
         self._changes.players = tuple(players)
-        self._changes.orders.clear()
+        self._changes.jobs.clear()
         self._send_changes()
 
-    def _send_orders(self, worker: str) -> None:
-        if worker in self._book.orders:
-            self._changes.orders[worker] = self._book.orders[worker]
+    def _send_jobs(self, worker: str) -> None:
+        if worker in self._book.jobs:
+            self._changes.jobs[worker] = self._book.jobs[worker]
             self._send_changes()
 
     def _models_folder(self) -> Path:
@@ -295,7 +295,7 @@ class FleetClient:
             ahead=self._ahead,
             model=self._model,
             players=tuple(self._book.players) or None,
-            orders={worker: orders for worker, orders in self._book.orders.items() if orders},
+            jobs={worker: jobs for worker, jobs in self._book.jobs.items() if jobs},
             releases=self._changes.releases,  # none of these was sent to the last process
         )
         self._send_changes()
@@ -380,7 +380,7 @@ class FleetClient:
             stdout=subprocess.PIPE,
             bufsize=0,
             pipesize=PIPE_BYTES,
-            env=with_code(os.environ),
+            env=with_code_on_path(os.environ),
             pass_fds=[self._lock.fileno()] if self._lock else [],
         )
         assert self._process.stdin and self._process.stdout

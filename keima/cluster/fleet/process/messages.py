@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from keima.base.worker_status import ClusterStatus
-from keima.cluster.fleet.ownership import Owner
+from keima.base.reports.worker_status import ClusterStatus
+from keima.cluster.agent.commands import Owner
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
@@ -96,7 +96,7 @@ class Update(_Message):
     ahead: int | None = None  # games per worker to grant in advance
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None  # their files are in ``MODELS``
-    orders: dict[str, tuple[EvaluationJob, ...]] = {}
+    jobs: dict[str, tuple[EvaluationJob, ...]] = {}
 
 
 class Close(_Message):
@@ -138,7 +138,7 @@ class FleetState(_Message):
 
     heard: int  # ``Update.number``
     workers: tuple[str, ...]  # that may be granted games
-    able: tuple[str, ...]  # that can play now
+    ready_workers: tuple[str, ...]  # that can play now
     heartbeats: dict[str, Heartbeat | None]
     cluster: ClusterStatus
     decisions: dict[str, int]  # games to grant

@@ -154,8 +154,8 @@ class FleetHost:
             if update.players is not None:
                 files = {player: (fleet.root / MODELS / player.file_name).read_bytes() for player in update.players}
                 fleet.match_executors().deploy_models(files)
-        for worker, orders in update.orders.items():
-            fleet.match_executors().assign_jobs(worker, orders)
+        for worker, jobs in update.jobs.items():
+            fleet.match_executors().assign_jobs(worker, jobs)
         for release in update.releases:
             batch = batch_in(fleet.root, release.worker, release.batch_id)
             fleet.release(batch, delivered=release.delivered, refused=release.refused)
@@ -170,12 +170,12 @@ class FleetHost:
 
     def _send_state(self, fleet: Fleet) -> None:
         began = self._clock()
-        granted = fleet.share_out({}, self._ahead) if self._ahead >= 0 else {}
+        granted = fleet.plan_grants({}, self._ahead) if self._ahead >= 0 else {}
         machines = fleet.export_machines()
         state = FleetState(
             heard=self._heard,
             workers=tuple(fleet.workers),
-            able=tuple(fleet.ready_workers()),
+            ready_workers=tuple(fleet.ready_workers()),
             heartbeats=fleet.heartbeats(),
             cluster=fleet.cluster(),
             decisions={worker: games for worker, games in granted.items() if games > 0},

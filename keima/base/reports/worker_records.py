@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 
-KEYS = (  # an iteration records these, and of a worker on another machine its standing
+KEYS = (  # an iteration records these, and of a worker on another machine REMOTE_KEYS too
     "name",
     "model_version",
     "games",
@@ -18,14 +18,14 @@ KEYS = (  # an iteration records these, and of a worker on another machine its s
     "error",
     "core_hours",
 )
-STANDING = ("share", "last_batch")
+REMOTE_KEYS = ("share", "last_batch")
 DETAILS = ("machine", "since", "reason", "note", "sent", "received", "disk_free")  # in progress.json alone
 
 
 def worker_record(worker: WorkerStatus) -> dict[str, Any]:
     """Return what an iteration records of a worker: ``state`` is its activity, and ``mark`` its state."""
-    standing = {"mark": worker.state.value, **_select_fields(worker, STANDING)} if worker.state else None
-    return {**_select_fields(worker, KEYS), "state": worker.activity, "standing": standing}
+    remote = {"mark": worker.state.value, **_select_fields(worker, REMOTE_KEYS)} if worker.state else None
+    return {**_select_fields(worker, KEYS), "state": worker.activity, "standing": remote}
 
 
 def worker_details(worker: WorkerStatus) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def parse_worker_record(record: Any) -> Any:
     """
     if not isinstance(record, Mapping):
         return record
-    standing, details = record.get("standing") or {}, record.get("details") or {}
-    return {**record, **standing, **details, "activity": record.get("state"), "state": standing.get("mark")}
+    remote, details = record.get("standing") or {}, record.get("details") or {}
+    return {**record, **remote, **details, "activity": record.get("state"), "state": remote.get("mark")}
 
 
 def _select_fields(worker: WorkerStatus, names: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerState
 from keima.config.own_modules import stem_of
 
 Row = TypeVar("Row")
@@ -47,13 +47,15 @@ def format_rate(number: float) -> str:
 
 
 def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
-    """The four figures of a cluster, each with its name and unit: Games/second: 145.2."""
-    sync = cluster.sync_seconds
+    """The four metrics of a cluster, each with its name and unit: Games/second: 145.2."""
+    sync = cluster.network.sync_seconds
+    count = sum(worker.state is WorkerState.SYNCING for worker in cluster.workers)
+    syncing = f", {count} syncing" if count else ""  # they may play on meanwhile
     return (
         f"Games/second: {cluster.games_per_second:.1f}",
-        f"Workers active: {cluster.active}/{cluster.total}",
+        f"Workers active: {cluster.active}/{cluster.total}{syncing}",
         f"Model sync time: {'-' if sync is None else f'{sync:.1f}s'}",
-        f"Network usage: {cluster.network_mb_per_minute:.1f} MB/min",
+        f"Network usage: {cluster.network.network_mb_per_minute:.1f} MB/min",
     )
 
 
@@ -76,6 +78,11 @@ def format_score(score: float, margin: float | None = None) -> str:
 def format_elo(elo: float, margin: float | None = None) -> str:
     """An Elo rating with half the width of its interval: 812 ± 40."""
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
+
+
+def format_elo_gain(elo: float, margin: float | None = None) -> str:
+    """A difference in Elo with half the width of its interval: +120 ± 30."""
+    return f"{elo:+,.0f}" if margin is None else f"{elo:+,.0f} ± {margin:,.0f}"
 
 
 def format_return(value: float, margin: float | None = None) -> str:

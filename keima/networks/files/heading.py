@@ -1,4 +1,4 @@
-"""Finds a model's file and reads its heading and its hash, without importing torch."""
+"""Finds a model's file and reads its heading and its hash, before anything that takes long to import."""
 
 import json
 import struct

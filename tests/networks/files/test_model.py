@@ -1,7 +1,5 @@
-import hashlib
-import json
-import math
-import struct
+"""Models with their weights: sent, built, compared by their canary, and saved."""
+
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,82 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from keima.games import Game, load_game
-from keima.networks.files.model_file import (
-    CorruptModel,
+from keima.games import Game
+from keima.networks.files.container import CorruptModel
+from keima.networks.files.model import (
     Model,
-    ModelLimits,
     canary_positions,
     check_canary,
-    decode_content,
     decode_model,
     describe_model,
-    encode_content,
     encode_model,
     load_safetensors,
     save_safetensors,
-    stored_sha256,
 )
 from keima.networks.inference.evaluator import Evaluator
+from tests.networks.files.forged_files import DATA, HEADER, PLANES, SMALL, join, model
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
 from tests.sources import ROOT
-
-SMALL = {"type": "resnet", "blocks": 2, "channels": 8, "global_pooling": True}
-PREFIX = struct.Struct("<8sHI")
-
-
-def model(game: Game = CONNECT_FOUR, version: int = 7, shift: float = 0.0) -> Model:
-    weights = trained_network(game, blocks=2, channels=8).state_dict()
-    shifted = {name: tensor + shift if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return Model(description=describe_model(game, SMALL, version), weights=shifted)
-
-
-DATA = encode_model(model(), CONNECT_FOUR)
-
-
-def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the header and the planes of a file."""
-    *_, length = PREFIX.unpack_from(data)
-    end = PREFIX.size + length
-    return json.loads(data[PREFIX.size : end]), zstandard.ZstdDecompressor().decompress(data[end:-32])
-
-
-def join(header: Any, planes: bytes, *, extra: bytes = b"", form: int = 2, magic: bytes = b"KEIMAMD\n") -> bytes:
-    """Return a file with a valid checksum, as far as possible."""
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    head = PREFIX.pack(magic, form, len(raw)) + raw
-    return (
-        head
-        + zstandard.ZstdCompressor(level=1).compress(planes)
-        + extra
-        + hashlib.sha256(head + words(header, planes)).digest()
-    )
-
-
-def words(header: Any, planes: bytes) -> bytes:
-    """Return the weights in the form that the checksum covers: each one's bytes side by side."""
-    parts, start = [], 0
-    for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4), ("int64", 8)):
-        shapes = (
-            [entry["shape"] for entry in header["tensors"] if entry["dtype"] == dtype]
-            if isinstance(header, dict)
-            else []
-        )
-        end = start + size * sum(math.prod(shape) for shape in shapes)
-        rows = np.frombuffer(planes[start:end], np.uint8)
-        parts.append(rows.reshape(size, -1).T.tobytes() if len(rows) % size == 0 else b"")
-        start = end
-    return b"".join(parts)
-
-
-def forged(**changes: Any) -> bytes:
-    header, planes = split(DATA)
-    return join(header | changes, planes)
 
 
 @pytest.mark.parametrize("game", [CONNECT_FOUR, TIC_TAC_TOE], ids=lambda game: game.name)
@@ -113,7 +53,7 @@ from keima.games import load_game
 from tests.small_networks import random_batch
 from tests.small_run import GAME, NETWORK
 from keima.learning.learner import Learner, copy_to_device
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.networks.network import build_network
 
 def compiler():
@@ -160,12 +100,6 @@ def test_a_model_without_a_head_that_has_left_is_read_and_one_with_it_is_refused
         soft.build(CONNECT_FOUR)
 
 
-def test_a_model_that_says_how_far_its_searches_had_grown_is_read() -> None:
-    header, planes = split(DATA)
-    header["model"]["simulations"] = 200
-    assert decode_model(join(header, planes)).description == model().description
-
-
 def test_a_built_network_has_copies_of_the_weights() -> None:
     got = decode_model(DATA)
     before = {name: tensor.clone() for name, tensor in got.weights.items()}
@@ -179,73 +113,6 @@ def test_encoding_a_model_again_gives_the_same_bytes() -> None:
     assert encode_model(decode_model(DATA), CONNECT_FOUR) == DATA
 
 
-@pytest.mark.medium
-@given(at=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
-def test_one_wrong_bit_anywhere_is_detected_or_changes_nothing(at: int, bit: int) -> None:
-    data = bytearray(DATA)
-    data[at] ^= 1 << bit
-    try:
-        content = decode_content(bytes(data))
-    except CorruptModel:
-        return
-    assert encode_content(content) == DATA  # a bit that zstd does not use
-
-
-@given(length=st.integers(0, len(DATA) - 1))
-def test_a_truncated_file_is_detected(length: int) -> None:
-    with pytest.raises(CorruptModel):
-        decode_model(DATA[:length])
-
-
-def header_with(index: int, **changes: Any) -> bytes:
-    """Return a file with one tensor's entry changed."""
-    header, planes = split(DATA)
-    header["tensors"][index] |= changes
-    return join(header, planes)
-
-
-HEADER, PLANES = split(DATA)
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (join(HEADER, PLANES, magic=b"KEIMAGB\n"), "does not begin like a model"),
-        (join(HEADER, PLANES, form=3), "it has format 3, and this program reads format 2: update this program"),
-        (join(b"{", PLANES), "the header is wrong"),
-        (join(b"[" * 100_000, PLANES), "the header is wrong"),
-        (join(HEADER, PLANES, extra=b"more"), "cannot be unpacked"),
-        (join(HEADER, PLANES[:-1]), "declares"),
-        (join(HEADER | {"surprise": 1}, PLANES), "surprise"),
-        (forged(tensors=HEADER["tensors"] + HEADER["tensors"][:1]), "two tensors have the same name"),
-        (forged(tensors=[]), "declares 0 bytes"),
-        (forged(canary={"values": ["1"], "policy_logits": []}), "canary.values"),
-        (forged(model=HEADER["model"] | {"model_version": -1}), "model.model_version"),
-        (forged(model=HEADER["model"] | {"network": {"blocks": 10**9}}), "model.network.blocks"),
-        (header_with(0, shape=[2**31, 2**31]), "are more than"),
-        (header_with(0, shape=[-1]), r"tensors\.0\.shape"),
-        (header_with(0, dtype="object"), r"tensors\.0\.dtype"),
-        (header_with(0, dtype="float32"), "declares"),
-    ],
-)
-def test_a_forged_file_is_refused_with_the_reason(data: bytes, reason: str) -> None:
-    with pytest.raises(CorruptModel, match=reason):
-        decode_model(data)
-
-
-def test_a_small_file_does_not_unpack_to_a_large_one() -> None:
-    header = HEADER | {"tensors": [{"name": "zeros", "shape": [2**29], "dtype": "float32"}]}
-    with pytest.raises(CorruptModel, match="are more than"):
-        decode_model(join(header, b""))
-
-
-def test_limits_hold() -> None:
-    with pytest.raises(CorruptModel, match="more than the 100 allowed"):
-        decode_model(DATA, limits=ModelLimits(max_bytes=100))
-    with pytest.raises(CorruptModel, match="a header of"):
-        decode_model(DATA, limits=ModelLimits(max_header_bytes=100))
-
-
 def changed(name: str, value: float) -> Model:
     whole = model()
     weights = dict(whole.weights)
@@ -257,17 +124,6 @@ def changed(name: str, value: float) -> Model:
 def test_weights_that_are_not_finite_are_not_sent(value: float, dtype: Any) -> None:
     with pytest.raises(CorruptModel, match=r"stem\.conv\.weight"):
         encode_model(changed("stem.conv.weight", value), CONNECT_FOUR, dtype=dtype)
-
-
-def test_the_same_weights_have_the_same_name_however_they_are_compressed() -> None:
-    stored = encode_model(model(), CONNECT_FOUR, compressed=False)
-    assert stored_sha256(stored) == stored_sha256(DATA) and len(stored) > max(len(DATA), len(PLANES))
-    assert encode_content(decode_content(stored)) == DATA
-
-
-def test_other_weights_or_another_header_have_another_name() -> None:
-    names = {stored_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))}
-    assert len(names) == 3
 
 
 def test_weights_that_are_not_finite_are_not_accepted() -> None:
@@ -370,12 +226,3 @@ def test_a_model_file_has_at_most_two_fifths_of_the_weights_bytes() -> None:
     weights = trained_network(CONNECT_FOUR, channels=64).state_dict()
     sent = Model(description=describe_model(CONNECT_FOUR, SMALL | {"channels": 64}, 1), weights=weights)
     assert len(encode_model(sent, CONNECT_FOUR)) < 0.4 * sum(tensor.nbytes for tensor in weights.values())
-
-
-def test_a_model_that_names_no_planes_is_of_before_there_was_a_choice() -> None:
-    game = load_game("connect_four", planes="threats")
-    header, planes = split(encode_model(model(game), game))
-    header["model"]["options"] = {}
-    older = decode_model(join(header, planes))
-    assert older.description.options == {"planes": "threats"}
-    older.build(game)

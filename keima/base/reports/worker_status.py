@@ -44,13 +44,21 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterStatus:
-    """All workers on other machines, and what is measured of all together."""
+class ClusterNetwork:
+    """How files travel between the main node and its workers."""
 
-    workers: tuple[WorkerStatus, ...]
     model_version: int  # the newest version
     sync_seconds: float | None  # from the last model's publication until all Active workers had it; None before that
     network_mb_per_minute: float  # megabytes (10^6 bytes) in both directions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStatus:
+    """All workers on other machines, and the network between."""
+
+    workers: tuple[WorkerStatus, ...]
+    network: ClusterNetwork
+    earlier_core_hours: float = 0.0  # of workers that have left
 
     @property
     def active(self) -> int:
@@ -69,5 +77,5 @@ class ClusterStatus:
 
     @property
     def core_hours(self) -> float:
-        """The core hours of all workers."""
-        return sum(worker.core_hours for worker in self.workers)
+        """The core hours of all workers that the run has had."""
+        return self.earlier_core_hours + sum(worker.core_hours for worker in self.workers)

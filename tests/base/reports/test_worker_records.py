@@ -2,8 +2,8 @@
 
 from pydantic import TypeAdapter
 
-from keima.base.worker_records import RecordedWorker, worker_record
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.worker_records import RecordedWorker, worker_record
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 
 RECORDED = TypeAdapter(RecordedWorker)
 AS_EVER = {  # what versions before this one have written

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from keima.base.worker_records import RecordedWorker, worker_record
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_records import RecordedWorker, worker_record
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus
 
 SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
 
@@ -117,6 +117,9 @@ class EvaluationReport:
     policy_error: float | None = None  # the same for the policy alone
     elo: float | None = None  # the random player is at 0
     elo_margin: float | None = None  # half the width of its 95 % interval
+    elo_gain: float | None = None  # Elo above the version ``gain_over``, which it has played: the random player's own
+    elo_gain_margin: float | None = None  # rating, which is in the margin of ``elo``, is not in this one
+    gain_over: int | None = None  # of half the way from the first rated version to this one
     random_not_lost: float | None = None  # share of games against the random player not lost
     # Mean returns in a game for three and more players, where the network has each seat as often as the others: against
     # random players in all other seats, and against earlier versions there. Margins: half the 95 % interval.
@@ -178,8 +181,13 @@ class ProgressReport:
     window_positions: int
     model_version: int
     workers: tuple[RecordedWorker, ...]
-    cluster: ClusterStatus | None = None  # None when this machine plays
+    network: ClusterNetwork | None = None  # None when this machine plays
     self_play: SelfPlayReport | None = None  # the iteration's games, once complete
+
+    @property
+    def cluster(self) -> ClusterStatus | None:
+        """The workers and their network; None when this machine plays."""
+        return ClusterStatus(workers=self.workers, network=self.network) if self.network else None
 
 
 class Observer(Protocol):

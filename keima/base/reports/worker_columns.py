@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     FAINT,
     GOOD,
@@ -17,8 +17,8 @@ from keima.base.formats import (
     format_short_rate,
     format_size,
 )
-from keima.base.text import printable_line
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerStatus
 
 STATE_STYLES = {
     **{"playing": GOOD, "evaluating": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT},
@@ -53,7 +53,7 @@ def _style_of_state(worker: WorkerStatus) -> str:
     return STATE_STYLES.get(displayed_state(worker), "")
 
 
-# A cell of a figure that a worker does not have is empty.
+# A cell of what a worker does not have is empty.
 WORKER_COLUMNS = (
     WorkerColumn(title="Worker", cell=lambda worker: printable_line(worker.name), left=True, in_card=False),
     WorkerColumn(

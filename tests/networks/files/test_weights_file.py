@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from keima.networks.files.model_file import CorruptWeights, load_weights, save_weights
+from keima.networks.files.weights_file import CorruptWeights, load_weights, save_weights
 
 WEIGHTS = {"stem.weight": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor(7)}
 

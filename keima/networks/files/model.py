@@ -1,10 +1,12 @@
-"""Models with their weights: as transfer files for workers (``model_content``), and as safetensors on disk.
+"""Models with their weights: as transfer files for workers (``container``), and as safetensors on disk.
 
-``decode_model`` checks everything. The canary, the answers of the sender's network for a few positions, shows whether
+Transferred matrices and kernels have 16 bits; one-dimensional tensors, such as batch norm's, keep 32. ``decode_model``
+checks everything. The canary, the answers of the sender's network for a few positions, shows whether
 the receiver's rules, network and processor give the same answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,25 +22,29 @@ from torch.overrides import TorchFunctionMode
 
 from keima.base.files import write_atomically
 from keima.games.game import CHANCE, Game
-from keima.networks.files.model_content import (
-    FORMAT,
+from keima.networks.files.container import (
     LIMITS,
+    WORD_TYPES,
     Canary,
     Content,
     CorruptModel,
     Description,
+    Entries,
     Header,
     ModelLimits,
+    TensorEntry,
+    WordRows,
+    count_words,
     decode_content,
     encode_content,
+    iterate_tensors,
     require_valid,
-    sha256_of,
 )
-from keima.networks.files.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
-from keima.networks.files.model_weights import decode_weights, encode_weights, make_tensor_entry, use_one_thread
+from keima.networks.files.heading import METADATA
 from keima.networks.network import build_network
 from keima.networks.policy_value import as_policy_value_network
 
+NUMBER_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "int64": torch.int64}
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
 LARGEST_CANARY_VALUE = 0.99999  # larger values are compared as this one: their logits are not precise
@@ -140,13 +146,10 @@ def encode_model(
     """
     entries = tuple(make_tensor_entry(name, tensor, dtype) for name, tensor in model.weights.items())
     words = encode_weights(model.weights, entries)
-    canary = _make_canary(replace(model, weights=decode_weights(words, entries)), game)
+    canary = make_canary(replace(model, weights=decode_weights(words, entries)), game)
     header = Header(model=model.description, canary=canary, tensors=entries)
-    raw = header.model_dump_json().encode()
-    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
-    return encode_content(
-        Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed
-    )
+    content = Content(raw_header=header.model_dump_json().encode(), header=header, words=words)
+    return encode_content(content, compressed=compressed)
 
 
 def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
@@ -156,6 +159,62 @@ def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
     return unpack_model(decode_content(data, limits=limits))
+
+
+def make_tensor_entry(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) -> TensorEntry:
+    """How a tensor is transferred. Whole numbers and one-dimensional tensors are few, and keep all their bits."""
+    if not tensor.is_floating_point():
+        return TensorEntry(name=name, shape=tuple(tensor.shape), dtype="int64")
+    return TensorEntry(name=name, shape=tuple(tensor.shape), dtype=dtype if tensor.ndim > 1 else "float32")
+
+
+def encode_weights(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
+    """All weights, rounded if necessary.
+
+    Tensor by tensor, so that intermediate results stay in the processor's caches.
+    """
+    counts = count_words(entries, LIMITS)
+    words = tuple(np.empty(count, kind) for count, kind in zip(counts, WORD_TYPES.values(), strict=True))
+    with use_one_thread():
+        for entry, part in iterate_tensors(words, entries):
+            values = weights[entry.name].detach().cpu().to(NUMBER_TYPES[entry.dtype]).contiguous().flatten()
+            part[:] = values.view(torch.uint8).numpy().view(part.dtype)
+    return words
+
+
+def decode_weights(words: WordRows, entries: Entries) -> dict[str, Tensor]:
+    """The tensors, in float32 (or int64). They share one block of memory: numpy uses large pages, which is much faster.
+
+    Raises:
+        CorruptModel: a tensor has numbers that are not finite.
+    """
+    row = torch.from_numpy(np.empty(sum(part.size for part in words), np.float32))
+    start, weights = 0, dict[str, Tensor]()
+    with use_one_thread():
+        for entry, part in iterate_tensors(words, entries):
+            number = NUMBER_TYPES[entry.dtype]
+            values = torch.from_numpy(part.view(np.uint8)).view(number)
+            if number.is_floating_point:
+                # One pass: infinities are extremes, and NaN makes both extremes NaN.
+                finite = torch.stack(values.aminmax()).isfinite().all()
+                require_valid(finite, f"tensor {entry.name} has infinite or undefined numbers")
+                values = row[start : start + len(values)].copy_(values)
+                start += len(values)
+            weights[entry.name] = values.reshape(entry.shape)
+    return {entry.name: weights[entry.name] for entry in entries}
+
+
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Within the block, torch uses one thread: with more, each of many small operations waits for all threads, which
+    takes long when other programs keep cores busy.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
@@ -180,7 +239,8 @@ def _select_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return policy_logits[:, :: -(-policy_logits.shape[1] // CANARY_ACTIONS)]
 
 
-def _make_canary(model: Model, game: Game) -> Canary:
+def make_canary(model: Model, game: Game) -> Canary:
+    """The answers of the model's network for ``canary_positions``."""
     with torch.inference_mode(), use_one_thread():
         network = model.build(game, copy=False).eval()
         logits, value_logits = network(torch.from_numpy(canary_positions(game)))

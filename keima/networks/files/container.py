@@ -11,8 +11,9 @@ digits, which are noise.
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -31,7 +32,7 @@ from pydantic import (
 
 from keima.config.older_options import with_older_options, without_left_settings
 from keima.data.columns import decompress_frame, from_planes, to_planes
-from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
+from keima.networks.files.heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
 
 FORMAT = 2
 STORED = -(2**17)  # a level of zstd that hardly compresses and takes almost no time
@@ -139,15 +140,33 @@ class Header(HeaderSection):
 class Content:
     """The unpacked content of a model file: header and weights agree with each other and with the limits."""
 
-    head: bytes  # all bytes before the weights
+    raw_header: bytes  # as it is in the file
     header: Header
     words: WordRows  # the weights
-    sha256: str  # of both, in hexadecimal: identifies the model
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of header and weights, in hexadecimal: it identifies the model."""
+        digest = hashlib.sha256(pack_head(self.raw_header, MODEL_MAGIC))
+        for row in self.words:
+            digest.update(row.data)
+        return digest.hexdigest()
+
+
+def pack_head(raw_header: bytes, magic: bytes) -> bytes:
+    """All bytes of a file before the weights."""
+    return MODEL_PREFIX.pack(magic, FORMAT, len(raw_header)) + raw_header
 
 
 def encode_content(content: Content, *, compressed: bool = True) -> bytes:
     """The file with this content."""
-    return b"".join((content.head, compress_words(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
+    return pack_file(content, content.words, MODEL_MAGIC, compressed=compressed)
+
+
+def pack_file(content: Content, words: WordRows, magic: bytes, *, compressed: bool = True) -> bytes:
+    """A file that begins with ``magic``, has the header and the hash of ``content``, and holds ``words``."""
+    frame = compress_words(words, compressed=compressed)
+    return b"".join((pack_head(content.raw_header, magic), frame, bytes.fromhex(content.sha256)))
 
 
 def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
@@ -156,53 +175,42 @@ def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
-    require_valid(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require_valid(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
-    end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
-    head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
-    header = parse_header(head, limits)
-    words = decompress_words(frame, header.tensors, limits)
-    content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
+    content = unpack_file(data, MODEL_MAGIC, "model", limits)
     require_valid(
         content.sha256 == stored_sha256(data), "the checksum does not match: the file was changed in transfer"
     )
     return content
 
 
-def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
-    """The hash that identifies the model with this head and these weights."""
-    digest = hashlib.sha256(head)
-    for row in words:
-        digest.update(row.data)
-    return digest.hexdigest()
-
-
-def parse_header(head: bytes, limits: ModelLimits) -> Header:
-    """The header in the bytes before the weights.
+def unpack_file(data: bytes, magic: bytes, what: str, limits: ModelLimits) -> Content:
+    """The content of a file that begins with ``magic``; its hash is not compared.
 
     Raises:
-        CorruptModel: it is damaged, of another format, or over the limits.
+        CorruptModel: it is damaged, is not a ``what``, has another format, or is over the limits.
     """
-    magic, number, length = MODEL_PREFIX.unpack_from(head)
-    require_valid(magic == MODEL_MAGIC, "it does not begin like a model")
+    require_valid(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
+    require_valid(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a {what}")
+    found, number, length = MODEL_PREFIX.unpack_from(data)
+    require_valid(found == magic, f"it does not begin like a {what}")
     older = "the program that wrote it" if number < FORMAT else "this program"
     require_valid(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
-    require_valid(
-        length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
-        f"a header of {length:,} bytes does not fit",
-    )
+    end = MODEL_PREFIX.size + length
+    fits = length <= limits.max_header_bytes and end <= len(data) - DIGEST_BYTES
+    require_valid(fits, f"a header of {length:,} bytes does not fit")
+    raw = data[MODEL_PREFIX.size : end]
     try:
-        return Header.model_validate_json(head[MODEL_PREFIX.size :])
+        header = Header.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors()[0]
         raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    words = decompress_words(memoryview(data)[end:-DIGEST_BYTES], header.tensors, limits)
+    return Content(raw_header=raw, header=header, words=words)
 
 
-def compress_words(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
+def compress_words(words: WordRows, *, compressed: bool = True) -> bytes:
     """The planes of all rows of words as one zstd frame."""
-    rows = list(words)
-    planes, start = np.empty(sum(row.nbytes for row in rows), np.uint8), 0
-    for row in rows:
+    planes, start = np.empty(sum(row.nbytes for row in words), np.uint8), 0
+    for row in words:
         to_planes(row, out=planes[start : start + row.nbytes].reshape(row.itemsize, row.size))
         start += row.nbytes
     if not compressed:
@@ -212,30 +220,18 @@ def compress_words(words: Iterable[NDArray[Any]], *, compressed: bool = True) ->
 
 
 def decompress_words(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
-    """The words in a frame.
+    """The words in a frame. Their number is checked against the tensors before anything is unpacked.
 
     Raises:
         CorruptModel: it is damaged, over the limits, or has another number of bytes.
     """
-    planes, start, words = decompress_planes(frame, entries, limits), 0, []
-    for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True):
-        end = start + count * np.dtype(kind).itemsize
-        words.append(from_planes(planes[start:end], kind, count))
-        start = end
+    counts, kinds = count_words(entries, limits), WORD_TYPES.values()
+    sizes = [count * np.dtype(kind).itemsize for count, kind in zip(counts, kinds, strict=True)]
+    planes, start, words = decompress_frame(frame, sum(sizes), what="weights", error=CorruptModel), 0, []
+    for count, kind, size in zip(counts, kinds, sizes, strict=True):
+        words.append(from_planes(planes[start : start + size], kind, count))
+        start += size
     return tuple(words)
-
-
-def decompress_planes(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
-    """The planes in a frame. Their size is checked against the tensors before anything is unpacked.
-
-    Raises:
-        CorruptModel: it is damaged, over the limits, or has another number of bytes.
-    """
-    total = sum(
-        count * np.dtype(kind).itemsize
-        for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True)
-    )
-    return decompress_frame(frame, total, what="weights", error=CorruptModel)
 
 
 def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
