@@ -43,6 +43,7 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
         [NOWHERE, "--web"],
     ),
     "gtp": ([NOWHERE],),
+    "analysis": ([NOWHERE], ["-model", NOWHERE]),
     "uci": ([NOWHERE],),
     "export": ([NOWHERE, "new.safetensors"],),
     "train": ([NOWHERE], [NOWHERE.with_suffix(".py")]),

@@ -18,7 +18,7 @@ from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.network_loader import load_network_from_model, load_network_from_run
-from keima.search.analysis import Analysis
+from keima.search.analysis import Analysis, AnalysisTrees
 
 LEAVES = 8  # the most positions in a call of the network during an analysis
 
@@ -67,11 +67,13 @@ class LoadedNetwork:
             IllegalAction, ValueError: a move is illegal or unreadable.
         """
         analysis = Analysis(
-            self.game,
-            self._analyst,
-            SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
-            max_simulations=simulations,
-            score_utility=self._score_utility,
+            AnalysisTrees(
+                self.game,
+                self._analyst,
+                SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
+                max_simulations=simulations,
+                score_utility=self._score_utility,
+            )
         )
         analysis.begin(state_after(self.game, moves))
         while not analysis.is_finished:

@@ -1,7 +1,9 @@
-"""Be an engine, for programs with a board: speak GTP (Go) or UCI (chess) on standard input and output.
+"""Be an engine, for programs with a board: speak GTP (Go), UCI (chess) or KataGo's parallel analysis protocol (Go) on
+standard input and output.
 
-    keima gtp go9                         a Go engine, for Sabaki, GoGui, KaTrain's opponents ...
+    keima gtp go9                         a Go engine, for Sabaki, GoGui ...
     keima gtp runs/go9 --simulations 800
+    keima analysis go9                    analyses of many Go positions at once, for KaTrain ...
     keima uci runs/chess                  a chess engine, for Cute Chess, Arena, BanksiaGUI ...
     keima uci model-000012.model
 
@@ -12,8 +14,8 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TextIO
 
 if __name__ == "__main__":
     from keima.base.system.signals import exit_quietly_on_interrupt
@@ -22,39 +24,85 @@ if __name__ == "__main__":
 
 from keima import __version__
 from keima.base.disk_words import error_text
-from keima.base.named import add_network
+from keima.base.named import add_network, find_network, flag_type
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
 from keima.networks.files.heading import find_model_file, read_heading
+from keima.play.analysis.syntax import BLACK, PERSPECTIVES, AnalysisHandshake
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
 from keima.play.gtp.syntax import GtpHandshake
-from keima.play.handshake import HandshakeResponder
+from keima.play.handshake import Handshake, HandshakeResponder
 from keima.play.line_reader import LineReader
 from keima.play.uci.options import Options, UciHandshake
 
 TITLE = "Keima"
 USUAL_SIMULATIONS = 400
-GAMES = {"gtp": "go", "uci": "chess"}  # by protocol
-NAMES = {"gtp": "the Go Text Protocol", "uci": "the Universal Chess Interface"}
+USUAL_VISITS = 500  # of a query that names none, as in KataGo's example
+USUAL_PARALLEL, MOST_PARALLEL = 16, 256
+GAMES = {"gtp": "go", "uci": "chess", "analysis": "go"}  # by protocol
+NAMES = {
+    "gtp": "the Go Text Protocol",
+    "uci": "the Universal Chess Interface",
+    "analysis": "KataGo's analysis protocol",
+}
+ANALYSIS_HELP = """Analyse many positions of Go at once: speak KataGo's parallel analysis protocol on standard input and
+output.
+
+    keima analysis go9                    as the engine's command, for example in KaTrain
+    keima analysis runs/go9 --max-visits 1000
+    echo '{"id":"1","moves":[["B","E5"]],"rules":"chinese","komi":7,"boardXSize":9,"boardYSize":9}' | keima analysis go9
+
+A query is a JSON object on one line; KataGo's Analysis_Engine.md describes it. Positions of all queries are searched
+side by side, and each result is written when it is there. The end of the input ends the engine, after all results.
+Points and ownership need a network that was trained with network.predict_score and network.predict_ownership.
+"""
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line: the protocol, which the verb gives, and what the user has typed."""
     protocol, *words = sys.argv[1:] if argv is None else argv
-    parser = CommandLine(__doc__)
+    parser = CommandLine(ANALYSIS_HELP if protocol == "analysis" else __doc__)
     add = parser.add_argument
-    add_network(add)
+    add_network(add, nargs="?" if protocol == "analysis" else None)
     add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
-    add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
+    if protocol == "analysis":
+        add_analysis_flags(add)
+    else:
+        add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
     if protocol == "gtp":
         resign = "it resigns when its winning chance stays below this, such as 0.05 (default: never)"
         add("--resign", type=number(least=0, most=1), default=0.0, metavar="CHANCE", help=resign)
         add("--rules", choices=NAMED_RULES, help="the rules at the start (default: tromp-taylor)")
     arguments = parser.parse_args(words)
+    if protocol == "analysis" and (arguments.network is None) == (arguments.model is None):
+        parser.error("name one network: keima analysis NETWORK")
+    arguments.network = arguments.network or arguments.model
     arguments.protocol = protocol
     return arguments
+
+
+def add_analysis_flags(add: Callable[..., object]) -> None:
+    """Add the flags of ``keima analysis``, with those that programs pass to KataGo."""
+    add("--max-visits", type=whole(), default=USUAL_VISITS, help="of a query that names none (default: %(default)s)")
+    add(
+        *("--parallel", "-analysis-threads"),
+        type=whole(most=MOST_PARALLEL),
+        default=USUAL_PARALLEL,
+        metavar="N",
+        help="positions to search side by side (default: %(default)s)",
+    )
+    add(
+        "--report-as",
+        choices=PERSPECTIVES,
+        default=BLACK,
+        help="whose winning chances and points are reported, unless a query says so (default: %(default)s)",
+    )
+    add("-quit-without-waiting", action="store_true", help="exit at the end of the input, without waiting for results")
+    add("-model", type=flag_type(find_network), metavar="NETWORK", help="the network, for programs that pass it so")
+    for flag in ("-config", "-override-config", "-human-model"):
+        add(flag, action="append", help="accepted for programs that pass it to KataGo, and ignored")
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
@@ -86,11 +134,13 @@ def preload_answers(arguments: argparse.Namespace) -> HandshakeResponder | None:
     if heading is None:
         return None
     version = heading.model_version
-    hello: UciHandshake | GtpHandshake = (
-        UciHandshake(uci_name(version), Options(simulations=arguments.simulations))
-        if arguments.protocol == "uci"
-        else GtpHandshake(name=TITLE, version=gtp_version(version))
-    )
+    hello: Handshake
+    if arguments.protocol == "uci":
+        hello = UciHandshake(uci_name(version), Options(simulations=arguments.simulations))
+    elif arguments.protocol == "analysis":
+        hello = AnalysisHandshake(__version__)
+    else:
+        hello = GtpHandshake(name=TITLE, version=gtp_version(version))
     return HandshakeResponder(LineReader(sys.stdin.fileno()), hello)
 
 
@@ -109,16 +159,43 @@ preload: HandshakeResponder | None = None  # answers while this program loads
 if __name__ == "__main__":
     preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
+from torch import nn
+
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
-from keima.play.line_reader import ConversationPartner, run_conversation
+from keima.play.line_reader import ConversationPartner, LineWriter, run_conversation
 from keima.play.thinking import Thinker
 
-MOST_LEAVES = 32  # evaluated at once
+MOST_LEAVES = 32  # evaluated at once, for one position
+MOST_BATCH = MOST_PARALLEL  # evaluated at once, for many positions
 PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
+
+Write = Callable[[str], None]  # a line
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineNetwork:
+    """A network that has been loaded for an engine."""
+
+    game: Game  # as the engine plays it
+    model: Model
+    network: nn.Module
+    evaluator: Evaluator
+    score_utility: float
+
+    def think(self, max_simulations: int) -> Thinker:
+        """A thinker with room for this many simulations."""
+        return Thinker(
+            self.game,
+            self.evaluator,
+            max_batch=self.evaluator.max_batch,
+            max_simulations=max_simulations,
+            score_utility=self.score_utility,
+        )
 
 
 @handle_interrupts
@@ -127,35 +204,93 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Be the engine until the input ends; returns the exit code."""
     arguments = parse(argv)
     try:
-        model = read_model(find_model_file(arguments.network, arguments.version))
-        check_protocol_game(arguments.protocol, model.description.game)
-        game = load_game(model.description.game, **model.description.options)
-        rules = starting_rules(arguments.rules, game) if arguments.protocol == "gtp" else None
-        network = model.build(game)
-        scoring, score_utility = add_score_to_value(network, game, SearchSettings().match_score_utility)
-        evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
+        loaded = load_engine_network(arguments)
+        rules = starting_rules(arguments.rules, loaded.game) if arguments.protocol == "gtp" else None
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if arguments.protocol == "uci":
-        from keima.play.uci.engine import UciEngine  # which compiles chess
+        return run_engine(partial(make_uci_engine, arguments, loaded))
+    if arguments.protocol == "analysis":
+        return run_engine(partial(make_analysis_engine, arguments, loaded))
+    return run_engine(partial(make_gtp_engine, arguments, loaded, rules))
 
-        make: Callable[..., ConversationPartner] = partial(UciEngine, game, name=uci_name(model.model_version))
-    else:
-        from keima.play.gtp.engine import GtpEngine  # which compiles Go
 
+def load_engine_network(arguments: argparse.Namespace) -> EngineNetwork:
+    """Load the network that the command line names.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or plays another game.
+    """
+    model = read_model(find_model_file(arguments.network, arguments.version))
+    check_protocol_game(arguments.protocol, model.description.game)
+    game = load_game(model.description.game, **model.description.options)
+    network = model.build(game)
+    scoring, score_utility = add_score_to_value(network, game, SearchSettings().match_score_utility)
+    evaluator = Evaluator(scoring, game, max_batch=MOST_BATCH if arguments.protocol == "analysis" else MOST_LEAVES)
+    if game.name == "go":
         plies = PLIES_PER_POINT * game.options["size"] ** 2
         game = load_game("go", **(model.description.options | {"max_plies": plies}))
-        make = partial(
-            GtpEngine,
-            game,
-            name=TITLE,
-            version=gtp_version(model.model_version),
-            predict=make_predictor(network),
-            resign_below=arguments.resign,
-            rules=rules,
-        )
-    return run_engine(make, game, evaluator, arguments.simulations, score_utility)
+    return EngineNetwork(game=game, model=model, network=network, evaluator=evaluator, score_utility=score_utility)
+
+
+def make_uci_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write: Write) -> ConversationPartner:
+    """The chess engine."""
+    from keima.play.uci.engine import UciEngine  # which compiles chess
+
+    name = uci_name(loaded.model.model_version)
+    return UciEngine(loaded.game, name=name, think=loaded.think, write=write, simulations=arguments.simulations)
+
+
+def make_gtp_engine(
+    arguments: argparse.Namespace, loaded: EngineNetwork, rules: GtpRules | None, write: Write
+) -> ConversationPartner:
+    """The Go engine."""
+    from keima.play.gtp.engine import GtpEngine  # which compiles Go
+
+    return GtpEngine(
+        loaded.game,
+        name=TITLE,
+        version=gtp_version(loaded.model.model_version),
+        think=loaded.think,
+        write=write,
+        simulations=arguments.simulations,
+        predict=make_predictor(loaded.network),
+        resign_below=arguments.resign,
+        rules=rules,
+    )
+
+
+def make_analysis_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write: Write) -> ConversationPartner:
+    """The engine that analyses many positions of Go."""
+    from keima.play.analysis.engine import AnalysisEngine, describe_model  # which compile Go
+    from keima.play.analysis.query import QueryDefaults
+    from keima.play.analysis.searches import Searches
+
+    game, evaluator = loaded.game, loaded.evaluator
+    searches = Searches(
+        game,
+        evaluator,
+        max_batch=evaluator.max_batch,
+        parallel=arguments.parallel,
+        score_utility=loaded.score_utility,
+    )
+    path, version = find_model_file(arguments.network, arguments.version), loaded.model.model_version
+    return AnalysisEngine(
+        game,
+        version=__version__,
+        model=describe_model(path, version=version, max_batch=evaluator.max_batch),
+        searches=searches,
+        write=write,
+        defaults=QueryDefaults(
+            max_visits=arguments.max_visits,
+            most_visits=searches.most_visits,
+            parallel=arguments.parallel,
+            perspective=arguments.report_as,
+        ),
+        predict=make_predictor(loaded.network),
+        finishes=not arguments.quit_without_waiting,
+    )
 
 
 def starting_rules(name: str | None, game: Game) -> GtpRules:
@@ -168,29 +303,20 @@ def starting_rules(name: str | None, game: Game) -> GtpRules:
     return parse_rules([name], trained)[0] if name else trained
 
 
-def run_engine(
-    make: Callable[..., ConversationPartner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
-) -> int:
-    """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
-    protocol: TextIO = sys.stdout
+def run_engine(make: Callable[[Write], ConversationPartner]) -> int:
+    """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output.
 
-    def write(line: str) -> None:
-        protocol.write(f"{line}\n")
-        protocol.flush()
-
-    def think(max_simulations: int) -> Thinker:
-        return Thinker(
-            game,
-            evaluator,
-            max_batch=evaluator.max_batch,
-            max_simulations=max_simulations,
-            score_utility=score_utility,
-        )
-
-    engine = make(think=think, write=write, simulations=simulations)
+    Args:
+        make: makes the engine, which writes lines.
+    """
+    reader = preload.reader if preload else LineReader(sys.stdin.fileno())
+    writer = LineWriter(reader, sys.stdout.fileno())
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            run_conversation(preload.end() if preload else LineReader(sys.stdin.fileno()), engine)
+            engine = make(writer.write_line)
+            if preload:
+                preload.end()
+            run_conversation(reader, engine)
             engine.close()
         except BrokenPipeError:
             return 0  # the terminal is closed

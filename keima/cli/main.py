@@ -39,6 +39,9 @@ VERBS = {
     "resume": Verb("keima.cli.train", "continue a run where it ended", ("--resume",)),
     "play": Verb("keima.cli.play", "play against a network, in the terminal or in a browser"),
     "gtp": Verb("keima.cli.engine", "be a Go engine, for programs such as Sabaki", ("gtp",)),
+    "analysis": Verb(
+        "keima.cli.engine", "analyse many positions of Go at once, for programs such as KaTrain", ("analysis",)
+    ),
     "uci": Verb("keima.cli.engine", "be a chess engine, for programs such as Cute Chess", ("uci",)),
     "dashboard": Verb("keima.cli.dashboard", "watch runs in a browser"),
     "results": Verb("keima.cli.results", "show a run's table, curves and games"),

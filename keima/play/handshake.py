@@ -32,29 +32,36 @@ class HandshakeResponder:
     """
 
     def __init__(self, reader: LineReader, hello: Handshake) -> None:
-        self._reader, self._hello = reader, hello
+        self.reader, self._hello, self._is_polling = reader, hello, False
         self._before = signal.signal(signal.SIGALRM, self._poll)
         signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
         signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS / 10, POLL_SECONDS)
 
-    def end(self) -> LineReader:
-        """Stop answering; the returned reader gives the lines that were put back, and then new ones."""
+    def end(self) -> None:
+        """Stop answering; ``reader`` gives the lines that were put back, and then new ones."""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # drops an alarm that no thread has taken yet: it would kill us
         signal.signal(signal.SIGALRM, self._before)
-        return self._reader
 
     def _poll(self, number: int, frame: FrameType | None) -> None:
-        waiting = self._reader.has_put_back
-        for line in self._reader.read_new_lines(wait=False):
+        if self._is_polling:  # on a busy machine the next alarm may come in the middle of this one's work
+            return
+        self._is_polling = True
+        self._answer_lines()
+        self._is_polling = False
+
+    def _answer_lines(self) -> None:
+        waiting = self.reader.has_put_back
+        for line in self.reader.read_new_lines(wait=False):
             answer = self._hello.answer_line(line) if not waiting else None
             if answer is None:
-                self._reader.put_back(line)
+                self.reader.put_back(line)
                 waiting = True
                 continue
             self._write(answer)
             if self._hello.is_quit(line):
                 os._exit(0)
-        if self._reader.is_ended:  # with nothing put back, because no command will come
+        if self.reader.is_ended:  # with nothing put back, because no command will come
             os._exit(0)
 
     def _write(self, text: str) -> None:

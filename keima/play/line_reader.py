@@ -29,15 +29,15 @@ class LineReader:
     """Reads lines from a file descriptor, waiting for the first one at most."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._rest = descriptor, b""
+        self.descriptor, self._rest = descriptor, b""
         self._kept: list[tuple[str, float]] = []
-        self._closed = False
+        self.is_closed = False  # whether the input has ended
         self.arrived = time.monotonic()  # when the latest lines arrived
 
     @property
     def is_ended(self) -> bool:
         """Whether no more lines will come."""
-        return self._closed and not self._kept
+        return self.is_closed and not self._kept
 
     @property
     def has_put_back(self) -> bool:
@@ -60,15 +60,41 @@ class LineReader:
 
     def read_new_lines(self, *, wait: bool) -> list[str]:
         """The same, without the lines that were put back."""
-        if self._closed or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
+        if self.is_closed or not select.select([self.descriptor], [], [], None if wait else 0)[0]:
             return []
-        data = os.read(self._descriptor, READ_BYTES)
+        data = os.read(self.descriptor, READ_BYTES)
         self.arrived = time.monotonic()
-        self._closed = not data
+        self.is_closed = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if self._closed and self._rest:
+        if self.is_closed and self._rest:
             lines.append(self._rest)
         return [line.decode(errors="replace").strip() for line in lines]
+
+
+class LineWriter:
+    """Writes lines to a file descriptor.
+
+    While the other program does not read them, its own lines are taken in, so that neither waits for the other forever.
+    """
+
+    def __init__(self, reader: LineReader, descriptor: int) -> None:
+        self._reader, self._descriptor = reader, descriptor
+
+    def write_line(self, line: str) -> None:
+        """Write a line.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        data = f"{line}\n".encode()
+        while data:
+            incoming = [] if self._reader.is_closed else [self._reader.descriptor]
+            _, writable, _ = select.select(incoming, [self._descriptor], [])
+            if writable:
+                data = data[os.write(self._descriptor, data[: select.PIPE_BUF]) :]
+                continue
+            for taken in self._reader.read_new_lines(wait=False):
+                self._reader.put_back(taken)
 
 
 def run_conversation(reader: LineReader, partner: ConversationPartner) -> None:

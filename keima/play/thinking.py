@@ -7,7 +7,7 @@ import numpy as np
 
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Game
-from keima.search.analysis import Analysis
+from keima.search.analysis import Analysis, AnalysisTrees
 from keima.search.puct import Evaluate
 
 SLICE_SECONDS = 0.025  # the most for a call of the network, unless a single position takes longer
@@ -29,9 +29,11 @@ class Thinker:
     def __init__(
         self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int, score_utility: float = 0.0
     ) -> None:
-        self._seconds = measure_batch_seconds(game, evaluate, max_batch)
+        self.evaluate, self._seconds = evaluate, measure_batch_seconds(game, evaluate, max_batch)
         settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
-        self.analysis = Analysis(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
+        self.analysis = Analysis(
+            AnalysisTrees(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
+        )
         self._warm_up(game)
 
     def _warm_up(self, game: Game) -> None:

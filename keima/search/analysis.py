@@ -1,7 +1,9 @@
-"""Analysis of one position, a few simulations at a time; the tree is kept when moves are played."""
+"""Analysis of positions, a few simulations at a time; a tree is kept when moves are played."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,14 @@ from keima.search.simulate import advance_searches, evaluate_batch, raise_if_fai
 from keima.search.tree import (
     AWAITED,
     DRAW,
+    EVALUATED,
     LOSS,
     NODE,
     NONE,
     OVER,
     UNPROVEN,
     WIN,
+    Floats,
     Trees,
     find_child_by_action,
     make_node_root,
@@ -47,12 +51,14 @@ class MoveAnalysis:
     actions: tuple[int, ...]  # the principal line, beginning with this move
 
 
-class Analysis:
-    """A search tree over one position of a game for two and more players: PUCT, without noise.
+class AnalysisTrees:
+    """The search trees of B positions of a game for two and more players, which share each call of the network: PUCT,
+    without noise. An ``Analysis`` works on one of them.
 
     Args:
-        settings: how to search; ``leaves_per_tree`` is the largest batch for the network.
-        max_simulations: the capacity of the tree.
+        settings: how to search; ``leaves_per_tree`` is the most positions of one tree in a call of the network.
+        max_simulations: the capacity of a tree.
+        num_trees: B.
         score_utility: the most that points count (``make_workspace``).
     """
 
@@ -63,49 +69,120 @@ class Analysis:
         settings: SearchSettings,
         *,
         max_simulations: int,
+        num_trees: int = 1,
         score_utility: float = 0.0,
     ) -> None:
-        self._game, self._max_simulations = game, max_simulations
+        self.game, self.max_simulations = game, max_simulations
         self._evaluate = with_policy_temperature(evaluate, settings.match_policy_temperature)
         # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
         settings = settings.model_copy(update={"lookahead_plies": 0})
-        self._work = make_workspace(
-            game, settings, num_trees=1, simulations=max_simulations, score_utility=score_utility
+        work = self._work = make_workspace(
+            game, settings, num_trees=num_trees, simulations=max_simulations, score_utility=score_utility
         )
-        self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
-        self._trees, self._empty_answers, nodes = self._work.trees, self._work.empty_answers, self._work.max_nodes
-        self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._begin_searches = compile_for_types(begin_searches, *self._roots)
-        self._advance_searches = compile_for_types(advance_searches, *self._work, *self._empty_answers)
+        self.trees, self.states = work.trees, work.states
+        self.plies, self._renumbered = np.zeros(work.max_nodes, np.int32), np.zeros(work.max_nodes, np.int32)  # scratch
+        roots = (work.rules, work.trees, work.states, np.zeros(1, np.int32))
+        self._begin_searches = compile_for_types(begin_searches, *roots)
+        self._advance_searches = compile_for_types(advance_searches, *work, *work.empty_answers)
+
+    def begin(self, number: int) -> None:
+        """Replace a tree by a new one over its state in ``states``."""
+        work = self._work
+        self._begin_searches(work.rules, work.trees, work.states, np.array([number], np.int32))
+        self.trees.searches[number].active = False
+
+    def make_root(self, number: int, child: int) -> None:
+        """Make a child of a tree's root its root."""
+        make_node_root(self.trees, number, child, self._renumbered)
+
+    def run_simulations(self, budgets: Mapping[int, int]) -> None:
+        """Search the trees with these numbers until they have as many simulations, or as many as fit into one call of
+        the network.
+
+        Raises:
+            ValueError: the network's answers are not finite, or have the wrong shape.
+        """
+        work, searches = self._work, self.trees.searches
+        for number, budget in budgets.items():
+            searches[number].budget, searches[number].active = budget, True
+        count = raise_if_failed(self._advance_searches(*work, *work.empty_answers))
+        searches.active = False  # back the answers up without starting new simulations
+        if count > 0:
+            observations = work.leaves.observations[:count]
+            answers = evaluate_batch(self._evaluate, observations, self.game, num_values=work.num_values)
+            raise_if_failed(self._advance_searches(*work, *answers))
+
+
+class Analysis:
+    """One position, and its tree.
+
+    Args:
+        trees: where the tree is.
+        number: of the tree.
+    """
+
+    def __init__(self, trees: AnalysisTrees, number: int = 0) -> None:
+        self.shared, self._game, self._trees, self._number = trees, trees.game, trees.trees, number
         self._allowed_actions: frozenset[int] | None = None
-        self.begin(game.initial_state())
+        self._policy: Floats | None = None  # of a restricted search, before the restriction
+        self.begin(trees.game.initial_state())
 
     @property
     def state(self) -> States:
         """The position. Callers must not change it."""
-        return self._work.states[0]
+        return self.shared.states[self._number]
 
     @property
     def visits(self) -> int:
         """The simulations of this position, including those kept from earlier positions."""
-        return max(int(self._trees.nodes[0, 0].visits) - 1, 0)
+        return max(int(self._root.visits) - 1, 0)
 
     @property
     def is_evaluated(self) -> bool:
         """Whether the network has evaluated the position."""
-        return bool(self._trees.nodes[0, 0].stage != AWAITED)
+        return bool(self._root.stage != AWAITED)
 
     @property
     def is_finished(self) -> bool:
         """Whether no more simulations are possible: the game is over, the position is proven, or the tree is full."""
-        root = self._trees.nodes[0, 0]
-        return self._game.terminal(self.state) or bool(root.proven != UNPROVEN) or self.visits >= self._max_simulations
+        root = self._root
+        return (
+            self._game.terminal(self.state)
+            or bool(root.proven != UNPROVEN)
+            or self.visits >= self.shared.max_simulations
+        )
+
+    @property
+    def value(self) -> float:
+        """The mean value of an evaluated position for the player to move, in [-1, 1]; exact if it is proven."""
+        root = self._root
+        if root.proven != UNPROVEN:
+            return float(root.proven - DRAW)
+        return float(np.clip(root.value_sum / root.visits, -1, 1))
+
+    @property
+    def network_value(self) -> float:
+        """What the network alone says of an evaluated position, for the player to move, in [-1, 1]."""
+        return float(self._root.evaluation)
+
+    @property
+    def policy(self) -> Floats:
+        """The network's policy in an evaluated position, ``[A]``, 0 for illegal moves."""
+        if self._policy is not None:
+            return self._policy
+        policy = np.zeros(self._game.num_actions, np.float32)
+        write_policy(self._trees, self._number, policy)
+        return policy
+
+    @property
+    def _root(self) -> Any:
+        return self._trees.nodes[self._number, 0]
 
     def begin(self, state: States) -> None:
         """Start a new tree at ``state``, where a player is to move or the game is over."""
-        self._work.states[0] = state
-        self._allowed_actions = None
-        self._begin_searches(*self._roots)
+        self.state[:] = state
+        self._allowed_actions = self._policy = None
+        self.shared.begin(self._number)
 
     def play(self, action: int) -> None:
         """Move on to the position after ``action`` and keep its subtree.
@@ -114,11 +191,11 @@ class Analysis:
             IllegalAction: the rules forbid it here.
         """
         self._game.play(self.state, action)
-        child = find_child_by_action(self._trees, 0, 0, action) if self._allowed_actions is None else NONE
-        if child == NONE or self._trees.nodes[0, child].stage == OVER:
+        child = find_child_by_action(self._trees, self._number, 0, action) if self._allowed_actions is None else NONE
+        if child == NONE or self._trees.nodes[self._number, child].stage == OVER:
             self.begin(self.state)
         else:
-            make_node_root(self._trees, 0, child, self._renumbered)
+            self.shared.make_root(self._number, child)
 
     def consider_only(self, actions: Sequence[int] | None) -> None:
         """Restrict the search to these moves of the position, or lift the restriction (None).
@@ -136,43 +213,39 @@ class Analysis:
         Raises:
             ValueError: the network's answers are not finite, or have the wrong shape.
         """
-        if self.is_finished:
-            return
-        search = self._trees.searches[0]
-        search.budget = min(self.visits + simulations, self._max_simulations)
-        search.active = True
-        count = raise_if_failed(self._advance_searches(*self._work, *self._empty_answers))
-        search.active = False  # back the answers up without starting new simulations
-        if count > 0:
-            observations = self._work.leaves.observations[:count]
-            answers = evaluate_batch(self._evaluate, observations, self._game, num_values=self._work.num_values)
-            fresh = not self.is_evaluated
-            raise_if_failed(self._advance_searches(*self._work, *answers))
-            if fresh and self._allowed_actions is not None:
-                restrict_candidates(self._trees, 0, 0, np.array(sorted(self._allowed_actions), np.int32))
+        run_side_by_side({self: simulations})
+
+    def prepare_simulations(self, simulations: int) -> tuple[int, int]:
+        """The tree's number, and the simulations that it shall have after as many more."""
+        return self._number, min(self.visits + simulations, self.shared.max_simulations)
+
+    def restrict_moves(self) -> None:
+        """Restrict a position that has just been evaluated to the moves that may be considered."""
+        if self._allowed_actions is not None:
+            self._policy = self.policy
+            restrict_candidates(self._trees, self._number, 0, np.array(sorted(self._allowed_actions), np.int32))
 
     def best_moves(self, limit: int = 1) -> list[MoveAnalysis]:
         """The best moves, at most ``limit``, the best first; empty before the network has evaluated the position.
 
         Proven wins come first, the shortest in front, and proven losses last; the others are sorted by visits.
         """
-        root = self._trees.nodes[0, 0]
-        decided = bool(root.proven in (WIN, LOSS))
+        decided, plies = bool(self._root.proven in (WIN, LOSS)), self.shared.plies
         if decided:
-            write_plies_to_end(self._trees, 0, self._plies)
+            write_plies_to_end(self._trees, self._number, plies)
         children, scores = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
-        count = write_child_scores(self._trees, 0, 0, self._plies, children, scores)
+        count = write_child_scores(self._trees, self._number, 0, plies, children, scores)
         order = np.argsort(-scores[:count], kind="stable")
         found = [self._analyse_child(int(children[i]), decided) for i in order]
-        best = find_best_candidate(self._trees, 0, 0)
+        best = find_best_candidate(self._trees, self._number, 0)
         if best != NONE:
             found.insert(int((scores[:count] > 0).sum()), self._analyse_unvisited(best))
         return found[:limit]
 
     def _analyse_child(self, number: int, decided: bool) -> MoveAnalysis:
-        child = self._trees.nodes[0, number]
+        child, plies = self._trees.nodes[self._number, number], self.shared.plies
         actions = np.empty(MOST_LINE_MOVES, np.int32)
-        length = write_principal_line(self._trees, 0, number, self._plies, actions)
+        length = write_principal_line(self._trees, self._number, number, plies, actions)
         proven = child.proven_for_parent != UNPROVEN
         return MoveAnalysis(
             action=int(child.action),
@@ -181,20 +254,65 @@ class Analysis:
             value=float(child.proven_for_parent - DRAW)
             if proven
             else float(np.clip(child.value_sum / child.visits, -1, 1)),
-            plies=1 + int(self._plies[number]) if decided and child.proven_for_parent in (WIN, LOSS) else None,
+            plies=1 + int(plies[number]) if decided and child.proven_for_parent in (WIN, LOSS) else None,
             actions=(int(child.action), *actions[:length].tolist()),
         )
 
     def _analyse_unvisited(self, candidate: int) -> MoveAnalysis:
         """An unvisited move."""
-        action, value = int(self._trees.actions[0, candidate]), float(self._trees.nodes[0, 0].evaluation)
-        prior = float(self._trees.root_priors[0, action]) if self._trees.searches[0].ready else 0.0
+        action, value = int(self._trees.actions[self._number, candidate]), self.network_value
+        prior = (
+            float(self._trees.root_priors[self._number, action]) if self._trees.searches[self._number].ready else 0.0
+        )
         return MoveAnalysis(action=action, visits=0, prior=prior, value=value, plies=None, actions=(action,))
 
 
-def simulations_that_fit(megabytes: int) -> int:
-    """The approximate number of simulations of a tree that takes so much memory."""
-    return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * USUAL_MOVES), 1)
+def run_side_by_side(wanted: Mapping[Analysis, int]) -> None:
+    """Run as many more simulations of each position, or as many as fit into one call of the network that all share.
+
+    Args:
+        wanted: positions of the same ``AnalysisTrees``, with their simulations.
+
+    Raises:
+        ValueError: the network's answers are not finite, or have the wrong shape.
+    """
+    searched = {analysis: simulations for analysis, simulations in wanted.items() if not analysis.is_finished}
+    if not searched:
+        return
+    fresh = [analysis for analysis in searched if not analysis.is_evaluated]
+    next(iter(searched)).shared.run_simulations(
+        dict(analysis.prepare_simulations(simulations) for analysis, simulations in searched.items())
+    )
+    for analysis in fresh:
+        analysis.restrict_moves()
+
+
+def simulations_that_fit(megabytes: int, *, moves: int = USUAL_MOVES) -> int:
+    """The approximate number of simulations of a tree that takes so much memory, for positions of so many moves."""
+    return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * moves), 1)
+
+
+@compiled_without_refcounts
+def write_policy(trees: Trees, b: int, policy: Floats) -> None:
+    """Write the priors of an evaluated root's moves to ``policy`` ``[A]``, which is zero elsewhere."""
+    root = trees.nodes[b, 0]
+    first, end = root.first_candidate, root.first_candidate + root.num_candidates
+    for i in range(first, end):
+        policy[trees.actions[b, i]] = trees.priors[b, i]
+    if root.stage == EVALUATED:  # the candidates still have logits, and no child
+        largest = trees.priors[b, first]
+        for i in range(first, end):
+            largest = max(largest, trees.priors[b, i])
+        total = np.float32(0.0)
+        for i in range(first, end):
+            policy[trees.actions[b, i]] = math.exp(trees.priors[b, i] - largest)
+            total += policy[trees.actions[b, i]]
+        for action in range(len(policy)):
+            policy[action] /= total
+    child = root.first_child
+    while child != NONE:
+        policy[trees.nodes[b, child].action] = trees.nodes[b, child].prior
+        child = trees.nodes[b, child].next_sibling
 
 
 @compiled_without_refcounts

@@ -34,7 +34,7 @@ from keima.play.session import GameSession, move_name, player_name
 from keima.report.games.drawn_board import board_kind, draw_board, is_drop_game, points_of_move
 from keima.report.games.game_view import count_final_score, predict_final_score
 from keima.report.games.saved_game import export_session
-from keima.search.analysis import Analysis, MoveAnalysis
+from keima.search.analysis import Analysis, AnalysisTrees, MoveAnalysis
 from keima.search.move_search import Search
 from keima.web.limits import MOST_SECONDS, MOST_SIMULATIONS
 
@@ -100,11 +100,13 @@ class NetworkThinker:
         game, state, ends = self.game, session.state, time.monotonic() + seconds
         if self._analysis is None:
             self._analysis = Analysis(
-                game,
-                self.evaluator,
-                self._settings,
-                max_simulations=MOST_NODES,
-                score_utility=self._score_utility,
+                AnalysisTrees(
+                    game,
+                    self.evaluator,
+                    self._settings,
+                    max_simulations=MOST_NODES,
+                    score_utility=self._score_utility,
+                )
             )
         analysis = self._analysis
         analysis.begin(state)

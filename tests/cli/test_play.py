@@ -236,6 +236,9 @@ def test_flags_without_meaning_for_an_engine_are_refused(capsys: pytest.CaptureF
         (["gtp", "--resign", "5"], "from 0 to 1"),
         (["uci", "--rules", "chinese"], "unrecognized arguments: --rules"),
         (["gtp", "--rules", "japanese"], "invalid choice: 'japanese'"),
+        (["gtp", "-config", "analysis.cfg"], "unrecognized arguments: -config"),
+        (["analysis", "--simulations", "5"], "unrecognized arguments: --simulations"),
+        (["analysis", "--report-as", "GREEN"], "invalid choice: 'GREEN'"),
     ):
         protocol, *flags = arguments
         with pytest.raises(SystemExit) as ended:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keima import __version__
 from keima.games import load_game
 from keima.networks.files.heading import Heading, read_heading
 from keima.paths import SHIPPED
@@ -103,6 +104,17 @@ def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path
         engine.say("uci")
         engine.let_go()
         assert engine.until("uciok\n") == ["readyok", *greeting], "the engine itself says the same"
+
+
+def test_analysis_answers_for_its_version_before_torch_is_loaded(tmp_path: Path) -> None:
+    with loading(tmp_path, "analysis", GO) as engine:
+        engine.say('{"id":"a","action":"query_version"}')
+        answer = f'{{"id":"a","action":"query_version","version":"{__version__}","git_hash":"<omitted>"}}'
+        assert engine.until(f"{answer}\n") == [answer]
+        engine.say('{"id":"b","action":"clear_cache"}')
+        engine.say('{"id":"a","action":"query_version"}')
+        engine.let_go()
+        assert engine.until(f"{answer}\n") == ['{"id":"b","action":"clear_cache"}', answer]
 
 
 @pytest.mark.parametrize("last", ["quit\n", ""])

@@ -191,6 +191,7 @@ def test_all_commands_are_listed_and_known(engine: Program) -> None:
         "reg_genmove",
     }
     needed |= {"get_komi", "kgs-game_over", "kata-get-rules", "kata-set-rules"}
+    needed |= {"analyze", "genmove_analyze", "kata-search_analyze", "kata-raw-nn", "kata-get-param"}
     assert needed <= set(commands) and len(set(commands)) == len(commands)
     assert {engine.ask(f"known_command {name}") for name in commands} == {"true"}
 
@@ -212,7 +213,9 @@ def test_the_network_places_a_free_handicap(engine: Program) -> None:
     assert set(engine.ask("final_status_list alive").split()) == set(stones)
 
 
-@pytest.mark.parametrize(("name", "winrate"), [("lz-analyze", r"\d{1,5}"), ("kata-analyze", r"[01]\.\d+")])
+@pytest.mark.parametrize(
+    ("name", "winrate"), [("lz-analyze", r"\d{1,5}"), *((name, r"[01]\.\d+") for name in ("kata-analyze", "analyze"))]
+)
 def test_an_analysis_continues_until_any_input(engine: Program, name: str, winrate: str) -> None:
     engine.ask("clear_board")
     engine.ask("play b D4")
@@ -247,12 +250,43 @@ def test_an_analysis_predicts_each_point_s_owner(engine: Program) -> None:
     engine.until(r"(?m)^\n")
 
 
-def test_one_command_makes_and_analyses_a_move(engine: Program) -> None:
+@pytest.mark.parametrize("name", ["kata-genmove_analyze", "genmove_analyze"])
+def test_one_command_makes_and_analyses_a_move(engine: Program, name: str) -> None:
     engine.ask("clear_board")
-    lines = engine.ask("kata-genmove_analyze b 1").split("\n")
+    lines = engine.ask(f"{name} b 1").split("\n")
     assert all(line.startswith("info move ") for line in lines[:-1])
     assert re.fullmatch(r"play (\w\d|pass)", lines[-1])
     assert engine.ask("undo") == ""
+
+
+def test_another_command_analyses_a_move_and_does_not_make_it(engine: Program) -> None:
+    engine.ask("clear_board")
+    board = engine.ask("showboard")
+    lines = engine.ask("kata-search_analyze w 1 allow w C3 1").split("\n")
+    assert lines[-1] == "play C3" and all(line.startswith("info move ") for line in lines[:-1])
+    assert engine.ask("showboard") == board
+
+
+def test_the_networks_own_evaluation_is_told(engine: Program) -> None:
+    engine.ask("clear_board")
+    engine.ask("play b D4")
+    words = engine.ask("kata-raw-nn all").split()
+    assert [words[place + 1] for place, word in enumerate(words) if word == "symmetry"] == [*"01234567"]
+    words = engine.ask("kata-raw-nn 0").split()
+    numbers = {name: float(words[words.index(name) + 1]) for name in ("whiteWin", "whiteLoss", "whiteLead")}
+    assert numbers["whiteWin"] + numbers["whiteLoss"] == pytest.approx(1, abs=1e-5)
+    start = words.index("policy") + 1
+    policy = [*map(float, words[start : start + SIZE**2]), float(words[words.index("policyPass") + 1])]
+    assert sum(share for share in policy if share == share) == pytest.approx(1, abs=1e-3)
+    assert [place for place, share in enumerate(policy) if share != share] == [SIZE**2 // 2], "the stone's point"
+    start = words.index("whiteOwnership") + 1
+    assert len([float(word) for word in words[start:]]) == SIZE**2
+
+
+def test_parameters_of_katago_are_told_as_they_are_here(engine: Program) -> None:
+    assert engine.ask("kata-get-param maxVisits") == "16"
+    for name in engine.ask("kata-list-params").split():
+        float(engine.ask(f"kata-get-param {name}"))
 
 
 def test_only_allowed_moves_are_searched(engine: Program) -> None:

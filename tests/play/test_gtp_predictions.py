@@ -11,12 +11,15 @@ from torch import nn
 
 from keima.games import load_game
 from keima.games.go.rules import score_lead
+from keima.games.go.setup import with_player
 from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.predictions import Predict
 from keima.play.gtp.engine import GtpEngine
 from keima.play.gtp.predictions import MOVES_PER_UPDATE, PositionPredictions
+from keima.play.gtp.raw_evaluation import format_raw_evaluation, parse_symmetries
+from keima.play.gtp.syntax import GtpError
 from keima.play.thinking import Thinker
 
 GO = load_game("go", size=5, komi=2.5)
@@ -81,6 +84,59 @@ def test_a_network_that_predicts_no_points_is_not_asked_for_them() -> None:
     found = PositionPredictions(GO, predicting(ownership=False))
     found.update(GO.start, range(3))
     assert len(found.score_leads) == 3 and found.ownership is None
+
+
+def test_moves_have_an_ownership_of_their_own_if_it_is_wanted() -> None:
+    predict, state = predicting(score=False), GO.initial_state()
+    found = PositionPredictions(GO, predict)
+    found.update(state, [0, 12], moves_ownership=True)
+    after = state.copy()
+    GO.play(after, 12)
+    said = predict(GO.observe(after)[None]).ownership
+    assert said is not None and found.moves_ownership[12] == pytest.approx(-said[0], abs=1e-5)
+    assert set(found.moves_ownership) == {0, 12} and found.score_leads == {}
+
+
+def numbers_after(text: str, name: str, count: int) -> list[float]:
+    """Return the numbers that follow a name in the text of a raw evaluation."""
+    words = text.split()
+    start = words.index(name) + 1
+    return [float(word) for word in words[start : start + count]]
+
+
+def test_a_raw_evaluation_is_turned_back_from_the_symmetry_that_the_network_saw() -> None:
+    """The same position, and its mirror image under each symmetry, are one to the network."""
+    evaluate, predict = Evaluator(network(ownership=True, score=True), GO, device="cpu", max_batch=4), predicting()
+    state = GO.initial_state()
+    for move in ("C4", "B2"):
+        GO.play(state, GO.parse_action(move))
+    for symmetry in range(8):
+        mirrored = GO.initial_state()
+        for move in ("C4", "B2"):
+            GO.play(mirrored, int(GO.action_symmetries[symmetry][GO.parse_action(move)]))
+        turned = format_raw_evaluation(GO, state, symmetry, evaluate, predict)
+        plain = format_raw_evaluation(GO, mirrored, 0, evaluate, predict)
+        for name in ("whiteWin", "whiteLead", "policyPass"):
+            assert numbers_after(turned, name, 1) == pytest.approx(numbers_after(plain, name, 1), abs=2e-3)
+        for name in ("policy", "whiteOwnership"):
+            here, there = (np.array(numbers_after(text, name, 25)) for text in (turned, plain))
+            assert here[GO.point_symmetries[symmetry]] == pytest.approx(there, abs=2e-3, nan_ok=True)
+
+
+def test_a_raw_evaluation_is_white_s_whoever_is_to_move() -> None:
+    evaluate = Evaluator(network(ownership=False, score=False), GO, device="cpu", max_batch=4)
+    for state in (GO.initial_state(), with_player(GO.initial_state(), 1)):
+        value = float(evaluate(GO.observe(state)[None])[1][0])
+        text = format_raw_evaluation(GO, state, 0, evaluate, None)
+        white = value if GO.current_player(state) == 1 else -value
+        assert numbers_after(text, "whiteWin", 1) == pytest.approx([(1 + white) / 2], abs=1e-5)
+        assert "whiteLead" not in text and "whiteOwnership" not in text
+
+
+@pytest.mark.parametrize("word", ["8", "-1", "some", ""])
+def test_other_symmetries_are_refused(word: str) -> None:
+    with pytest.raises(GtpError, match="symmetry"):
+        parse_symmetries(GO, word)
 
 
 def told(line: str, **heads: bool) -> str:

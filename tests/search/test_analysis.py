@@ -6,7 +6,7 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
-from keima.search.analysis import Analysis, simulations_that_fit
+from keima.search.analysis import Analysis, AnalysisTrees, run_side_by_side, simulations_that_fit
 from keima.search.move_search import Search
 from tests.search.naive_search import StubEvaluator
 
@@ -15,7 +15,12 @@ CHESS, CONNECT_FOUR, TIC_TAC_TOE = load_game("chess"), load_game("connect_four")
 
 def analysis_of(game: Game, *, leaves: int = 1, most: int = 5000) -> Analysis:
     return Analysis(
-        game, StubEvaluator(game), SearchSettings(forced_playouts=False, leaves_per_tree=leaves), max_simulations=most
+        AnalysisTrees(
+            game,
+            StubEvaluator(game),
+            SearchSettings(forced_playouts=False, leaves_per_tree=leaves),
+            max_simulations=most,
+        )
     )
 
 
@@ -122,6 +127,52 @@ def test_a_proven_win_is_played_out_to_mate() -> None:
         assert best.plies is not None and best.plies <= left
         analysis.play(best.action)
     assert CHESS.returns(analysis.state).tolist() == [1, -1]
+
+
+def test_positions_side_by_side_are_searched_as_if_each_were_alone() -> None:
+    starts = [CONNECT_FOUR.initial_state() for _ in range(3)]
+    CONNECT_FOUR.play(starts[1], 3)
+    CONNECT_FOUR.play(starts[2], 0)
+    trees = AnalysisTrees(
+        CONNECT_FOUR,
+        StubEvaluator(CONNECT_FOUR),
+        SearchSettings(forced_playouts=False),
+        max_simulations=99,
+        num_trees=3,
+    )
+    together = [Analysis(trees, number) for number in range(3)]
+    for analysis, start in zip(together, starts, strict=True):
+        analysis.begin(start)
+    together[2].consider_only([1, 2])
+    while any(analysis.visits < 60 for analysis in together):
+        run_side_by_side({analysis: min(1, 60 - analysis.visits) for analysis in together})
+    for analysis, start, only in zip(together, starts, (None, None, [1, 2]), strict=True):
+        alone = analysis_of(CONNECT_FOUR, most=99)
+        alone.begin(start)
+        alone.consider_only(only)
+        assert analysis.best_moves(7) == think(alone, 60).best_moves(7)
+        assert analysis.value == alone.value
+    assert {line.action for line in together[2].best_moves(7)} == {1, 2}
+
+
+def test_a_tree_that_begins_waits_until_it_is_asked_for() -> None:
+    trees = AnalysisTrees(CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), SearchSettings(), max_simulations=99, num_trees=2)
+    first, second = Analysis(trees, 0), Analysis(trees, 1)
+    run_side_by_side({first: 1})
+    assert (first.is_evaluated, second.is_evaluated) == (True, False)
+
+
+def test_the_policy_of_the_network_stays_known_during_the_search_and_when_moves_are_left_out() -> None:
+    evaluate = StubEvaluator(CONNECT_FOUR)
+    logits, values = evaluate(CONNECT_FOUR.observe(CONNECT_FOUR.initial_state())[None])
+    wanted = np.exp(logits[0]) / np.exp(logits[0]).sum()
+    analysis = analysis_of(CONNECT_FOUR)
+    for only in (None, [3, 4]):
+        analysis.consider_only(only)
+        for simulations in (1, 5, 40):
+            think(analysis, simulations)
+            assert analysis.policy == pytest.approx(wanted, abs=1e-6)
+            assert analysis.network_value == pytest.approx(values[0])
 
 
 def test_memory_is_given_in_simulations() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from keima.config.sections.search import SearchSettings
 from keima.games import load_game
-from keima.search.analysis import Analysis
+from keima.search.analysis import Analysis, AnalysisTrees
 from keima.search.move_search import Search, SearchResult
 from tests.search.forest import random_states
 from tests.search.naive_search import StubEvaluator
@@ -40,7 +40,7 @@ def test_sequential_halving_is_never_cut_short() -> None:
 
 def test_analysis_goes_on_although_the_move_is_settled() -> None:
     settings = SearchSettings(match_early_stop=True, forced_playouts=False)
-    analysis = Analysis(GAME, StubEvaluator(GAME), settings, max_simulations=SIMULATIONS)
+    analysis = Analysis(AnalysisTrees(GAME, StubEvaluator(GAME), settings, max_simulations=SIMULATIONS))
     while not analysis.is_finished:
         analysis.run_simulations(1)
     assert analysis.visits == SIMULATIONS

@@ -10,7 +10,7 @@ from keima.games import load_game
 from keima.games.game import Planes, States
 from keima.games.go.rules import score_lead
 from keima.games.go.setup import make_position
-from keima.search.analysis import Analysis
+from keima.search.analysis import Analysis, AnalysisTrees
 from keima.search.move_search import Search
 from keima.search.tree import find_child_by_action
 from tests.search.forest import Forest
@@ -138,7 +138,9 @@ def test_a_kept_subtree_keeps_its_leads_for_the_player_to_move() -> None:
 
 
 def test_an_analysis_counts_points_and_reports_chances_to_win() -> None:
-    analysis = Analysis(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.5)
+    analysis = Analysis(
+        AnalysisTrees(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.5)
+    )
     analysis.begin(position(CAPTURE, player=BLACK))
     while not analysis.is_finished:
         analysis.run_simulations(4)

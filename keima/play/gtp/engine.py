@@ -20,10 +20,12 @@ from keima.networks.predictions import Predict
 from keima.play.gtp.board import GtpBoard, handicap_points
 from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
 from keima.play.gtp.predictions import PositionPredictions
+from keima.play.gtp.raw_evaluation import format_raw_evaluation, parse_symmetries
 from keima.play.gtp.resignation import Resignation
 from keima.play.gtp.rules import GtpRules, parse_rules
 from keima.play.gtp.syntax import (
     COMMANDS,
+    PLAYERS,
     AnalysisOptions,
     GtpCommand,
     GtpError,
@@ -47,6 +49,8 @@ OVERHEAD = 0.05  # seconds per move reserved for transmission
 HANDICAP_MOVES = 9  # a free handicap takes at most the simulations of this many moves, for any number of stones
 CAPTURE_COST = 0.1  # of value, from -1 to 1, that a capture before a pass may cost: values are no more exact
 RESIGN = "resign"
+# KataGo's parameters that it shares with this engine only in that they change nothing
+NEUTRAL_PARAMETERS = {"playoutDoublingAdvantage": 0.0, "analysisWideRootNoise": 0.0}
 
 
 @dataclass(kw_only=True)
@@ -99,7 +103,7 @@ class GtpEngine:
         self._greeting = GtpHandshake(name=name, version=version)
         self._board = GtpBoard(game)
         self._board.set_rules(rules or self._board.rules)
-        self._predictions = PositionPredictions(game, predict) if predict else None
+        self._predict, self._predictions = predict, PositionPredictions(game, predict) if predict else None
         self._thinker: Thinker | None = None
         self._settings: TimeSettings | None = None
         self._clocks: list[PlayerClock] = []  # empty without time settings
@@ -335,6 +339,30 @@ class GtpEngine:
         self._board.set_rules(*parse_rules(command.words, self._board.rules))
         return ""
 
+    def _list_params(self, command: GtpCommand, arrived: float) -> str:
+        return "\n".join(self._parameters())
+
+    def _get_param(self, command: GtpCommand, arrived: float) -> str:
+        name, parameters = command.require_one_word(), self._parameters()
+        if name not in parameters:
+            raise GtpError(f"unknown parameter {name[:80]!r}: there are {', '.join(parameters)}")
+        return str(parameters[name])
+
+    def _parameters(self) -> dict[str, int | float]:
+        """KataGo's parameters that programs ask for, as they are here."""
+        return {"maxVisits": self._simulations, **NEUTRAL_PARAMETERS}
+
+    def _raw_evaluation(self, command: GtpCommand, arrived: float) -> str:
+        words = list(command.words)
+        player = parse_player(words.pop(0)) if words and words[0].lower() in PLAYERS else self._board.player
+        if len(words) not in (1, 2):  # the second is KataGo's optimism
+            raise GtpError(f"syntax error: {command.name} takes an optional color, and a symmetry from 0 to 7 or all")
+        state = self._board.state_with_player_to_move(player)
+        return "\n".join(
+            format_raw_evaluation(self._game, state, symmetry, self._get_thinker().evaluate, self._predict)
+            for symmetry in parse_symmetries(self._game, words[0])
+        )
+
     def _play(self, command: GtpCommand, arrived: float) -> str:
         player, vertex = command.require_words(2)
         if vertex.lower() == RESIGN:
@@ -366,8 +394,13 @@ class GtpEngine:
         live, thinker = self._begin_analysis(command, arrived)
         self._write(f"play {self._move_on_the_clock(live.wanted.player, thinker, arrived, live)}\n")
 
+    def _search_analyze(self, command: GtpCommand, arrived: float) -> None:
+        live, thinker = self._begin_analysis(command, arrived)
+        best = self._choose_move(live.wanted.player, thinker, arrived, live)
+        self._write(f"play {self._game.action_name(best.action)}\n")
+
     def _begin_analysis(self, command: GtpCommand, arrived: float) -> tuple[LiveAnalysis, Thinker]:
-        kata = command.name.startswith("kata")
+        kata = not command.name.startswith("lz")
         wanted = parse_analysis_options(self._game, command.words, player=self._board.player, kata=kata)
         state = self._board.state_with_player_to_move(wanted.player)
         legal = self._game.legal_actions(state).tolist()

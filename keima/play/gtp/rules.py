@@ -24,6 +24,14 @@ NAMED_RULES = {
     "new-zealand": (True, True, NO_BONUS),
     "nz": (True, True, NO_BONUS),
 }
+# Names of rules that Keima does not play, with White's points for handicap stones.
+NOT_PLAYED = {
+    "japanese": NO_BONUS,
+    "korean": NO_BONUS,
+    "stone-scoring": NO_BONUS,
+    "aga-button": EACH_BUT_ONE,
+}
+AS_PLAYED = "area scoring with positional superko, where players agree on dead stones"
 OURS = {"scoring": ("AREA",), "ko": ("POSITIONAL", "SITUATIONAL", "SIMPLE"), "tax": ("NONE",), "hasButton": (False,)}
 
 
@@ -60,11 +68,8 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
         Refused: they are malformed, or not supported.
     """
     text = " ".join(words)
-    if text.lower() in NAMED_RULES:
-        suicide, agreed, bonus = NAMED_RULES[text.lower()]
-        return _parse_rules_object(
-            {"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now
-        ), None
+    if (name := _rules_name(text)) in NAMED_RULES:
+        return _apply_rules(_named_rules(name), now), None
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -76,10 +81,43 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
         raise GtpError(f"komi is a number, and not {komi!r}")
-    return _parse_rules_object(given, now), komi
+    return _apply_rules(given, now), komi
 
 
-def _parse_rules_object(given: dict[str, Any], now: GtpRules) -> GtpRules:
+def find_nearest_rules(given: str | dict[str, Any], now: GtpRules) -> tuple[GtpRules, list[str]]:
+    """The rules, a name or an object, as closely as Keima plays them; and what is different, if anything.
+
+    Raises:
+        GtpError: there are no rules of that name.
+    """
+    if isinstance(given, str):
+        name = _rules_name(given)
+        if name in NOT_PLAYED:
+            nearest = replace(now, agree_on_dead=True, handicap_bonus=NOT_PLAYED[name])
+            return nearest, [f"the rules {name} are not played here; it is analysed by {AS_PLAYED}"]
+        if name not in NAMED_RULES:
+            raise GtpError(f"unknown rules {given[:80]!r}: there are {', '.join((*NAMED_RULES, *NOT_PLAYED))}")
+        given = _named_rules(name)
+    different = list[str]()
+    for key, value in given.items():
+        try:
+            now = _apply_rules({key: value}, now)
+        except GtpError as error:
+            different.append(str(error))
+    return now, different
+
+
+def _rules_name(text: str) -> str:
+    """The name of rules as it is in the tables: programs also write spaces, underscores and capitals."""
+    return text.strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _named_rules(name: str) -> dict[str, Any]:
+    suicide, agreed, bonus = NAMED_RULES[name]
+    return {"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}
+
+
+def _apply_rules(given: dict[str, Any], now: GtpRules) -> GtpRules:
     for key, value in given.items():
         known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(
             key

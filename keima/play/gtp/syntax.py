@@ -51,10 +51,16 @@ COMMANDS = {  # all commands with their methods; ``GtpHandshake`` answers the fi
     "kgs-game_over": "game_over",
     "kata-get-rules": "get_rules",
     "kata-set-rules": "set_rules",
+    "kata-list-params": "list_params",
+    "kata-get-param": "get_param",
+    "kata-raw-nn": "raw_evaluation",
+    "analyze": "analyze",  # Sabaki's name for KataGo's
     "lz-analyze": "analyze",
     "kata-analyze": "analyze",
+    "genmove_analyze": "genmove_analyze",  # Sabaki's, too
     "lz-genmove_analyze": "genmove_analyze",
     "kata-genmove_analyze": "genmove_analyze",
+    "kata-search_analyze": "search_analyze",
 }
 KATAGO_ONLY = ("ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
 

@@ -1,0 +1,1 @@
+"""KataGo's parallel analysis protocol: queries and results as lines of JSON."""
