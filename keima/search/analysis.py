@@ -30,6 +30,7 @@ from keima.search.workspace import make_workspace
 MOST_LINE_MOVES = 64  # moves of a principal line that are reported
 PROVEN_SCORE = 1e9  # more than any number of visits
 TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits
+ONLY_TREE = np.zeros(1, np.int32)  # the numbers of the trees that are searched
 USUAL_MOVES = 40  # legal moves of a position, to estimate the memory of a node
 
 
@@ -72,11 +73,10 @@ class Analysis:
         self._work = make_workspace(
             game, settings, num_trees=1, simulations=max_simulations, score_utility=score_utility
         )
-        self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
         self._trees, self._empty_answers, nodes = self._work.trees, self._work.empty_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._begin_searches = compile_for_types(begin_searches, *self._roots)
-        self._advance_searches = compile_for_types(advance_searches, *self._work, *self._empty_answers)
+        self._begin_searches = compile_for_types(begin_searches, self._work, ONLY_TREE)
+        self._advance_searches = compile_for_types(advance_searches, self._work, *self._empty_answers)
         self._allowed_actions: frozenset[int] | None = None
         self.begin(game.initial_state())
 
@@ -105,7 +105,7 @@ class Analysis:
         """Start a new tree at ``state``, where a player is to move or the game is over."""
         self._work.states[0] = state
         self._allowed_actions = None
-        self._begin_searches(*self._roots)
+        self._begin_searches(self._work, ONLY_TREE)
 
     def play(self, action: int) -> None:
         """Move on to the position after ``action`` and keep its subtree.
@@ -141,13 +141,13 @@ class Analysis:
         search = self._trees.searches[0]
         search.budget = min(self.visits + simulations, self._max_simulations)
         search.active = True
-        count = raise_if_failed(self._advance_searches(*self._work, *self._empty_answers))
+        count = raise_if_failed(self._advance_searches(self._work, *self._empty_answers))
         search.active = False  # back the answers up without starting new simulations
         if count > 0:
             observations = self._work.leaves.observations[:count]
             answers = evaluate_batch(self._evaluate, observations, self._game, num_values=self._work.num_values)
             fresh = not self.is_evaluated
-            raise_if_failed(self._advance_searches(*self._work, *answers))
+            raise_if_failed(self._advance_searches(self._work, *answers))
             if fresh and self._allowed_actions is not None:
                 restrict_candidates(self._trees, 0, 0, np.array(sorted(self._allowed_actions), np.int32))
 
@@ -161,7 +161,7 @@ class Analysis:
         if decided:
             write_plies_to_end(self._trees, 0, self._plies)
         children, scores = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
-        count = write_child_scores(self._trees, 0, 0, self._plies, children, scores)
+        count = write_move_scores(self._trees, 0, self._plies, children, scores)
         order = np.argsort(-scores[:count], kind="stable")
         found = [self._analyse_child(int(children[i]), decided) for i in order]
         best = find_best_candidate(self._trees, 0, 0)
@@ -242,11 +242,9 @@ def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
 
 
 @compiled_without_refcounts
-def write_child_scores(
-    trees: Trees, b: int, number: int, plies: Integers, children: Integers, scores: NDArray[np.float64]
-) -> int:
-    """Write a node's children and their scores, ``[A]`` each; returns their number."""
-    count, child = 0, trees.nodes[b, number].first_child
+def write_move_scores(trees: Trees, b: int, plies: Integers, children: Integers, scores: NDArray[np.float64]) -> int:
+    """Write the root's children and their scores, ``[A]`` each; returns their number."""
+    count, child = 0, trees.nodes[b, 0].first_child
     while child != NONE:
         children[count], scores[count] = child, move_sort_key(trees, b, child, plies)
         count += 1
