@@ -1,4 +1,4 @@
-"""Compare the speed of rules, search and self-play in two checkouts, such as two commits.
+"""Compare the speed of rules, search, self-play and learner in two checkouts, such as two commits.
 
     git worktree add --detach ../before v1.2
     python benchmarks/speed/two_checkouts.py ../before .
@@ -8,6 +8,7 @@ call is the other's. They take turns of a tenth of a second of processor time, s
 Two processes of the same code differ by up to 3 %, which the interval over the turns does not show.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -29,7 +30,8 @@ from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rate,
 RULES = ("go9", "go19", "connect_four", "tic_tac_toe", "2048", "chess")
 SEARCHES = [(game, algorithm) for game in ("go", "connect_four") for algorithm in ("puct", "gumbel")]
 SIMULATIONS, GAMES = 64, 64
-BLOCKS, CHANNELS = 2, 32  # of the network in self-play: small, so that what is not the network counts
+BLOCKS, CHANNELS = 2, 32  # of the network: small, so that what is not the network counts
+LEARNED_GAMES, BATCH = 100, 256
 
 
 def make_ways() -> dict[str, Way]:
@@ -53,7 +55,33 @@ def make_ways() -> dict[str, Way]:
     game = self_play.load_measured_game("connect_four")
     evaluator = Evaluator(build_network(game, blocks=BLOCKS, channels=CHANNELS), game, device="cpu", max_batch=GAMES)
     session = self_play.Session(game, evaluator, self_play.make_settings(SIMULATIONS), GAMES)
-    return found | {"self-play connect_four": session.step}
+    return found | {"self-play connect_four": session.step} | make_learner_ways()
+
+
+def make_learner_ways() -> dict[str, Way]:
+    """Return the learner's steps, and the drawing of its batches with the targets of all auxiliary heads, by name."""
+    from benchmarks.speed.self_play import load_measured_game
+    from keima.config.sections.network import NetworkSettings
+    from keima.learning.learner import Learner
+    from keima.networks.network import build_network
+    from keima.replay.window import ReplayWindow
+    from tests.synthetic import synthetic_batch
+
+    game, seeds = load_measured_game("go"), itertools.count()
+    heads = NetworkSettings(predict_reply=True, predict_ownership=True, predict_score=True, predict_future=True)
+    plain, rich = (ReplayWindow(game, capacity_positions=10**6, network=each) for each in (NetworkSettings(), heads))
+    for window in (plain, rich):
+        window.add(synthetic_batch(game, games=LEARNED_GAMES))
+    learner = Learner(build_network(game, blocks=BLOCKS, channels=CHANNELS), device="cpu", batch_size=BATCH)
+
+    def learn() -> int:
+        learner.train(plain, 1, 0)
+        return BATCH
+
+    def draw() -> int:
+        return len(rich.sample(BATCH, next(seeds)).values)
+
+    return {"learner go": learn, "window go": draw}
 
 
 def measure_on_request() -> None:

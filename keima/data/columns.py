@@ -8,7 +8,7 @@ move for several positions in a row, so most gaps are one. On 9x9 Go this takes 
 position.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
@@ -137,14 +137,17 @@ def invert_policies(
     return counts, gaps.astype(np.uint32), order
 
 
+class PolicyColumns(NamedTuple):
+    """The policies of M positions with E entries, position by position."""
+
+    sizes: NDArray[np.int32]  # [M] how many entries each position has
+    actions: NDArray[np.int32]  # [E] ascending within a position
+    weights: NDArray[np.uint16]  # [E]
+
+
 @compiled
 def place_policies(
-    counts: NDArray[np.uint32],
-    gaps: NDArray[np.uint32],
-    weights: NDArray[np.uint16],
-    sizes: NDArray[np.int32],
-    policy_actions: NDArray[np.int32],
-    policy_weights: NDArray[np.uint16],
+    counts: NDArray[np.uint32], gaps: NDArray[np.uint32], weights: NDArray[np.uint16], policies: PolicyColumns
 ) -> bool:
     """Transpose policies back to ascending actions per position; the inverse of ``invert_policies``.
 
@@ -152,14 +155,13 @@ def place_policies(
         counts: ``[A]``; their sum is E.
         gaps: ``[E]``.
         weights: in the order of the gaps, ``[E]``.
-        sizes: zeros ``[M]``; receives how many entries each position has.
-        policy_actions: receives the actions, position by position, ``[E]``.
-        policy_weights: receives their weights, ``[E]``.
+        policies: receives the policies; its sizes are zero before.
 
     Returns:
         Whether the gaps make sense: none is zero, and none leads past the last position. If not, the outputs mean
         nothing.
     """
+    sizes = policies.sizes
     entry = 0
     for count in counts:
         position = -1
@@ -179,8 +181,8 @@ def place_policies(
         position = -1
         for _ in range(counts[action]):
             position += int(gaps[entry])
-            policy_actions[places[position]] = action
-            policy_weights[places[position]] = weights[entry]
+            policies.actions[places[position]] = action
+            policies.weights[places[position]] = weights[entry]
             places[position] += 1
             entry += 1
     return True

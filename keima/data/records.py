@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from keima.config.older_options import with_older_options
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.columns import (
+    PolicyColumns,
     compress_columns,
     decompress_frame,
     from_planes,
@@ -324,12 +325,14 @@ def _convert_policies(columns: dict[str, NDArray[Any]]) -> None:
         counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries"
     )
     _require_valid(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
-    columns["policy_sizes"] = np.zeros(columns["actions"].size, np.int32)
-    columns["policy_actions"], columns["policy_weights"] = np.empty(gaps.size, np.int32), np.empty(gaps.size, np.uint16)
-    placed = place_policies(
-        counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"]
+    policies = PolicyColumns(
+        sizes=np.zeros(columns["actions"].size, np.int32),
+        actions=np.empty(gaps.size, np.int32),
+        weights=np.empty(gaps.size, np.uint16),
     )
+    placed = place_policies(counts, gaps, weights, policies)
     _require_valid(placed, "a policy entry belongs to no position")
+    columns |= {f"policy_{name}": column for name, column in policies._asdict().items()}
     columns["actions"] = columns["actions"].astype(np.int32)
     if columns["root_values"].dtype == np.int8:
         columns["root_values"] = unpack_values(columns["root_values"])

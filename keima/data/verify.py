@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from keima.compilation.decorators import compiled
 from keima.data.records import AGREED, CHANCE_OUTCOME, CorruptBatch, GameBatch
 from keima.games.authoring.kept_errors import raise_kept_error
-from keima.games.game import CHANCE, Actions, Game, Rules, States
+from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
 
 FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = (
     range(9)
@@ -25,16 +25,22 @@ FAULTS = {
 }
 
 
-class GameColumns(NamedTuple):
-    """The columns of a batch that are verified: G games, M positions, E policy entries."""
+class MoveColumns(NamedTuple):
+    """The columns of M positions that are verified, with E policy entries: those of a batch, or of one of its games."""
 
-    lengths: NDArray[np.int32]  # [G]
-    returns: NDArray[np.float32]  # [G, players]
-    resigned: NDArray[np.uint8]  # [G]
     actions: Actions  # [M]
     flags: NDArray[np.uint8]  # [M]
     policy_sizes: NDArray[np.int32]  # [M]
     policy_actions: Actions  # [E]
+
+
+class GameColumns(NamedTuple):
+    """The columns of a batch of G games that are verified."""
+
+    lengths: NDArray[np.int32]  # [G]
+    returns: NDArray[np.float32]  # [G, players]
+    resigned: NDArray[np.uint8]  # [G]
+    moves: MoveColumns
 
 
 def verify_batch(batch: GameBatch, game: Game) -> None:
@@ -58,14 +64,14 @@ def verify_batch(batch: GameBatch, game: Game) -> None:
         lengths=batch.lengths,
         returns=batch.returns,
         resigned=batch.resigned,
-        actions=batch.actions,
-        flags=batch.flags,
-        policy_sizes=batch.policy_sizes,
-        policy_actions=batch.policy_actions,
+        moves=MoveColumns(
+            actions=batch.actions,
+            flags=batch.flags,
+            policy_sizes=batch.policy_sizes,
+            policy_actions=batch.policy_actions,
+        ),
     )
-    legal = np.empty(max(game.num_actions, game.num_outcomes), np.int32)
-    chances = np.empty(game.num_outcomes, np.float32)
-    fault, index, ply = find_faulty_game(game.rules, game.start, game.max_plies, games, legal, chances)
+    fault, index, ply = find_faulty_game(game.rules, game.start, game.max_plies, games, game.make_move_scratch())
     raise_kept_error()
     if fault != FINE:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
@@ -77,26 +83,24 @@ def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> s
 
 @compiled
 def find_faulty_game(
-    rules: Rules, start: States, max_plies: int, games: GameColumns, legal: Actions, chances: NDArray[np.float32]
+    rules: Rules, start: States, max_plies: int, games: GameColumns, scratch: MoveScratch
 ) -> tuple[int, int, int]:
-    """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
+    """The first fault, its game and the number of moves before it."""
+    moves = games.moves
     first, entry = 0, 0
     for game in range(games.lengths.size):
         last = first + games.lengths[game]
         if games.lengths[game] > max_plies:
             return TOO_LONG, game, max_plies
-        entries = games.policy_sizes[first:last].sum()
+        entries = moves.policy_sizes[first:last].sum()
         state = start.copy()
-        fault, ply = find_faulty_move(
-            rules,
-            state,
-            legal,
-            chances,
-            games.actions[first:last],
-            games.flags[first:last],
-            games.policy_sizes[first:last],
-            games.policy_actions[entry : entry + entries],
+        of_game = MoveColumns(
+            moves.actions[first:last],
+            moves.flags[first:last],
+            moves.policy_sizes[first:last],
+            moves.policy_actions[entry : entry + entries],
         )
+        fault, ply = find_faulty_move(rules, state, of_game, scratch)
         if fault == FINE:
             fault = check_end(rules, state, games.returns[game], games.resigned[game])
         if fault != FINE:
@@ -106,28 +110,20 @@ def find_faulty_game(
 
 
 @compiled
-def find_faulty_move(
-    rules: Rules,
-    state: States,
-    legal: Actions,
-    chances: NDArray[np.float32],
-    actions: Actions,
-    flags: NDArray[np.uint8],
-    policy_sizes: NDArray[np.int32],
-    policy_actions: Actions,
-) -> tuple[int, int]:
+def find_faulty_move(rules: Rules, state: States, moves: MoveColumns, scratch: MoveScratch) -> tuple[int, int]:
     """Play the moves of one game on ``state`` up to the first fault; returns the fault and the number of moves."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
+    actions, legal, chances = moves.actions, scratch.actions, scratch.chances
     entry = 0
     for ply in range(actions.size):
         chance = chances.size > 0 and current_player(state) == CHANCE
-        if chance != ((flags[ply] & CHANCE_OUTCOME) != 0):
+        if chance != ((moves.flags[ply] & CHANCE_OUTCOME) != 0):
             return WRONG_TURN, ply
         count = rules.chance_outcomes(state, legal, chances) if chance else legal_actions(state, legal)
         if chance and not is_subset(actions[ply : ply + 1], legal[:count]):
             return IMPOSSIBLE_OUTCOME, ply
-        entries = policy_sizes[ply]
-        if not is_subset(policy_actions[entry : entry + entries], legal[:count]):
+        entries = moves.policy_sizes[ply]
+        if not is_subset(moves.policy_actions[entry : entry + entries], legal[:count]):
             return ILLEGAL_POLICY, ply
         if not chance and not is_subset(actions[ply : ply + 1], legal[:count]):
             return ILLEGAL_MOVE, ply

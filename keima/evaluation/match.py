@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
-from keima.games.game import CHANCE, Actions, Game, Rules, States
+from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
 from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 
@@ -338,9 +338,9 @@ def make_chance_streams(seed: int, *, first_pair: int, pairs: int, players: int)
 
 def play_chance_outcomes(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
     """Play chance outcomes in ``states`` ``[N, S]`` until no chance event is left, and append them to ``moves``."""
-    rows = np.arange(len(states) if game.num_outcomes else 0)
+    rows, scratch = np.arange(len(states) if game.num_outcomes else 0), game.make_move_scratch()
     while len(rows):
-        drawn = sample_chance_outcomes(game.rules, states, streams, game.num_outcomes)
+        drawn = sample_chance_outcomes(game.rules, states, streams, scratch)
         rows = np.flatnonzero(drawn != NO_OUTCOME)
         step_states(game.rules.step, states, rows, drawn[rows])
         for row in rows.tolist():
@@ -392,7 +392,7 @@ def draw_opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions
         fresh = game.initial_states(len(missing))
         for ply in range(plies):
             rows = np.flatnonzero(query_states(game.rules.terminal, fresh) == 0)
-            chosen = draw_random_plies(game.rules, fresh[rows], streams, game.num_actions, game.num_outcomes)
+            chosen = draw_random_plies(game.rules, fresh[rows], streams, game.make_move_scratch())
             step_states(game.rules.step, fresh, rows, chosen)
             moves[missing[rows], ply] = chosen
         missing = missing[query_states(game.rules.terminal, fresh) != 0]
@@ -419,29 +419,27 @@ def draw_random_actions(legal_actions: Any, states: States, streams: Streams, nu
 
 
 @compiled
-def draw_random_plies(rules: Rules, states: States, streams: Streams, num_actions: int, num_outcomes: int) -> Actions:
+def draw_random_plies(rules: Rules, states: States, streams: Streams, scratch: MoveScratch) -> Actions:
     """A random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
     legal_actions = rules.legal_actions
-    out, chosen = np.empty(num_actions, np.int32), np.empty(len(states), np.int32)
-    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    out, chosen = scratch.actions, np.empty(len(states), np.int32)
     for i in range(len(states)):
         count = legal_actions(states[i], out)
         if count > 0:
             chosen[i] = out[random_below(streams, 0, count)]
         else:
-            chosen[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, 0)
+            chosen[i] = sample_chance_outcome(rules, states[i], scratch, streams, 0)
     return chosen
 
 
 @compiled
-def sample_chance_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: int) -> Actions:
+def sample_chance_outcomes(rules: Rules, states: States, streams: Streams, scratch: MoveScratch) -> Actions:
     """An outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to move."""
     terminal, current_player = rules.terminal, rules.current_player
-    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
     drawn = np.full(len(states), NO_OUTCOME, np.int32)
     for i in range(len(states)):
         if terminal(states[i]) == 0 and current_player(states[i]) == CHANCE:
-            drawn[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, i)
+            drawn[i] = sample_chance_outcome(rules, states[i], scratch, streams, i)
     return drawn
 
 

@@ -22,7 +22,7 @@ from keima.evaluation.match import (
 )
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.games import Game
-from keima.games.game import CHANCE, Actions, Rules, States
+from keima.games.game import CHANCE, Actions, MoveScratch, Rules, States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
@@ -153,11 +153,10 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
         raise InvalidMatchResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {games}")
     states = np.repeat(starts, players, axis=0)
     streams = make_chance_streams(job.seed, first_pair=job.first_pair, pairs=job.pairs, players=players)
+    scratch = game.make_move_scratch()
     for number, moves in enumerate(result.moves):
         played = np.array(moves, np.int32)
-        fault, ply = replay_game(
-            game.rules, states[number], played, streams[number : number + 1], game.num_actions, game.num_outcomes
-        )
+        fault, ply = replay_game(game.rules, states[number], played, streams[number : number + 1], scratch)
         if fault != FINE:
             raise InvalidMatchResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
         if not game.terminal(states[number]):
@@ -174,20 +173,17 @@ def states_digest(starts: States) -> str:
 
 
 @compiled
-def replay_game(
-    rules: Rules, state: States, moves: Actions, streams: Streams, num_actions: int, num_outcomes: int
-) -> tuple[int, int]:
+def replay_game(rules: Rules, state: States, moves: Actions, streams: Streams, scratch: MoveScratch) -> tuple[int, int]:
     """Play the moves of a match game on ``state`` up to the first fault; returns the fault and the number of moves.
 
     Chance outcomes must be those of stream 0.
     """
     legal_actions, step = rules.legal_actions, rules.step
     terminal, current_player = rules.terminal, rules.current_player
-    legal = np.empty(num_actions, np.int32)
-    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    legal = scratch.actions
     for ply in range(moves.size):
-        if num_outcomes > 0 and terminal(state) == 0 and current_player(state) == CHANCE:
-            if moves[ply] != sample_chance_outcome(rules, state, outcomes, chances, streams, 0):
+        if scratch.chances.size > 0 and terminal(state) == 0 and current_player(state) == CHANCE:
+            if moves[ply] != sample_chance_outcome(rules, state, scratch, streams, 0):
                 return IMPOSSIBLE_OUTCOME, ply
         elif not is_subset(moves[ply : ply + 1], legal[: legal_actions(state, legal)]):
             return ILLEGAL_MOVE, ply

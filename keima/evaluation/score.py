@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
 from keima.data.scores import make_score_report
 from keima.evaluation.match import Player
-from keima.games.game import CHANCE, Actions, Floats, Game, Rules, States
+from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
 from keima.search.chance import sample_chance_outcome
 
 SIDE_BY_SIDE = 64  # games at a time
@@ -28,6 +29,15 @@ class ScoredGames:
     reached: NDArray[np.int64]  # [N] ``Game.milestone_of``; 0 in games without milestones
     plies: NDArray[np.int64]  # [N] including chance outcomes
     moves: int  # of the player, in all
+
+
+class GamesForScore(NamedTuple):
+    """N one-player games in progress."""
+
+    states: States  # [N, S]
+    streams: Streams  # [N] of their chance outcomes
+    plies: NDArray[np.int64]  # [N] including chance outcomes
+    over: NDArray[np.bool_]  # [N]
 
 
 def play_for_score(
@@ -77,21 +87,24 @@ def play_score_games(
         raise ValueError(
             f"{game.name} is a game for {game.num_players}: only one-player games are played for the score"
         )
-    states, plies, over = game.initial_states(games), np.zeros(games, np.int64), np.zeros(games, np.bool_)
-    streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
-    outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
-    arguments = (streams, outcomes, chances, plies, over)
-    play_until_player_moves(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
+    playing = GamesForScore(
+        states=game.initial_states(games),
+        streams=np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64),
+        plies=np.zeros(games, np.int64),
+        over=np.zeros(games, np.bool_),
+    )
+    scratch = game.make_move_scratch()
+    play_until_player_moves(game.rules, playing, np.arange(games), np.empty(0, np.int32), scratch)
     moves = 0
-    while len(rows := np.flatnonzero(~over)[:side_by_side]):
-        on_progress(int(over.sum()), moves)
+    while len(rows := np.flatnonzero(~playing.over)[:side_by_side]):
+        on_progress(int(playing.over.sum()), moves)
         yield True
-        play_until_player_moves(game.rules, states, rows, player.choose(states[rows]), *arguments)
+        play_until_player_moves(game.rules, playing, rows, player.choose(playing.states[rows]), scratch)
         moves += len(rows)
     return ScoredGames(
-        scores=np.array([game.returns(state)[0] for state in states], np.float64),
-        reached=np.array([game.milestone_of(state) if game.milestones else 0 for state in states], np.int64),
-        plies=plies,
+        scores=np.array([game.returns(state)[0] for state in playing.states], np.float64),
+        reached=np.array([game.milestone_of(state) if game.milestones else 0 for state in playing.states], np.int64),
+        plies=playing.plies,
         moves=moves,
     )
 
@@ -103,32 +116,19 @@ def summarize_scores(game: Game, played: ScoredGames) -> ScoreReport | None:
 
 @compiled
 def play_until_player_moves(
-    rules: Rules,
-    states: States,
-    rows: NDArray[np.int64],
-    actions: Actions,
-    streams: Streams,
-    outcomes: Actions,
-    chances: Floats,
-    plies: NDArray[np.int64],
-    over: NDArray[np.bool_],
+    rules: Rules, games: GamesForScore, rows: NDArray[np.int64], actions: Actions, scratch: MoveScratch
 ) -> None:
-    """Play ``actions`` ``[R]``, or none, in ``states[rows]``, and then chance outcomes until the player is to move.
-
-    Args:
-        streams: ``[N]``, one per game.
-        outcomes, chances: scratch space, ``[O]`` each.
-        plies: ``[N]``, incremented.
-        over: ``[N]``, set where the game has ended.
+    """Play ``actions`` ``[R]``, or none, in the games ``rows`` ``[R]``, and then chance outcomes until the player is to
+    move.
     """
     step, current_player, terminal = rules.step, rules.current_player, rules.terminal
     for i in range(len(rows)):
         row = rows[i]
-        state = states[row]
+        state = games.states[row]
         if len(actions) > 0:
             step(state, np.int64(actions[i]))
-            plies[row] += 1
+            games.plies[row] += 1
         while not terminal(state) and current_player(state) == CHANCE:
-            step(state, np.int64(sample_chance_outcome(rules, state, outcomes, chances, streams, row)))
-            plies[row] += 1
-        over[row] = terminal(state) != 0
+            step(state, np.int64(sample_chance_outcome(rules, state, scratch, games.streams, row)))
+            games.plies[row] += 1
+        games.over[row] = terminal(state) != 0

@@ -65,6 +65,13 @@ class Rules(NamedTuple):
     chance_outcomes: Any
 
 
+class MoveScratch(NamedTuple):
+    """Scratch space for the legal actions of a state, or for its chance outcomes."""
+
+    actions: Actions  # [max(A, O)] legal actions, or outcomes
+    chances: Floats  # [O] the outcomes' probabilities
+
+
 @chance_outcomes_kernel
 def no_chance(state: States, outcomes: Actions, probabilities: Floats) -> int:
     """The ``chance_outcomes`` of a game without chance."""
@@ -155,6 +162,13 @@ class Game:
     def initial_states(self, count: int) -> States:
         """``count`` new states, ``[count, S]``."""
         return np.tile(self.start, (count, 1))
+
+    def make_move_scratch(self) -> MoveScratch:
+        """Scratch space for the moves of one state."""
+        return MoveScratch(
+            actions=np.empty(max(self.num_actions, self.num_outcomes), np.int32),
+            chances=np.empty(self.num_outcomes, np.float32),
+        )
 
     def mirrored_initial_states(self) -> States:
         """The start as each symmetry shows it, ``[Y, S]``."""

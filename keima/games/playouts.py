@@ -11,7 +11,10 @@ from keima.games.game import Rules, States
 def play_random_games(
     rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
 ) -> int:
-    """Play so many games of random moves and return the number of moves; chance events are not counted."""
+    """Play so many games of random moves and return the number of moves; chance events are not counted.
+
+    The arguments are numbers and arrays alone, so that benchmarks can call it in any version (``two_checkouts.py``).
+    """
     legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
     legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
     outcomes, probabilities = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)

@@ -6,6 +6,7 @@ nothing depends on how worlds are spread over processes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -88,9 +89,8 @@ class Collector:
             values, next_values = taken.estimate_values()
         self._learn_scales(taken)
         scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -CLIP, CLIP)
-        advantages, returns = estimate_advantages(
-            scaled_rewards, values, next_values, taken.ended, self.settings.gamma, self.settings.gae_lambda
-        )
+        steps = JudgedSteps(rewards=scaled_rewards, values=values, next_values=next_values, ended=taken.ended)
+        advantages, returns = estimate_advantages(steps, self.settings.gamma, self.settings.gae_lambda)
         device = self.network.seen_returns.device
         on_device = {
             "observations": taken.observations,
@@ -255,6 +255,7 @@ def merge_statistics(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
     deviations = squares - total * total / count
     all_counts = seen[0] + count
     apart = mean - seen[1]
+    # mean = mean(a) + d * n(b) / n and M2 = M2(a) + M2(b) + d**2 * n(a) * n(b) / n (Chan, Golub & LeVeque 1979)
     joined = seen[1] + apart * count / all_counts
     return torch.stack([all_counts, joined, seen[2] + deviations + apart * apart * seen[0] * count / all_counts])
 
@@ -295,7 +296,7 @@ def scale_observations(
     """Write scaled observations ``[B, F]``; add their statistics to ``sums`` ``[3, F]`` (see ``merge_statistics``)."""
     for b in range(raw.shape[0]):
         for i in range(raw.shape[1]):
-            apart = raw[b, i] - shift[i]
+            apart = raw[b, i] - shift[i]  # the sums of deviations from a constant lose no digits
             sums[0, i] += 1.0
             sums[1, i] += apart
             sums[2, i] += apart * apart
@@ -311,7 +312,9 @@ def sample_actions(
         highest = logits[b].max()
         total = 0.0
         for a in range(logits.shape[1]):
+            # softmax(x)(a) = exp(x(a) - max x) / sum of exp(x - max x)
             total += np.exp(np.float64(logits[b, a] - highest))
+        # Inverse transform sampling: the first action whose sum of exponentials exceeds a uniform share of the total
         left = uniform(streams, b) * total
         chosen = logits.shape[1] - 1
         for a in range(logits.shape[1] - 1):
@@ -320,6 +323,7 @@ def sample_actions(
                 chosen = a
                 break
         actions[b] = chosen
+        # log softmax(x)(a) = x(a) - max x - log(sum of exp(x - max x))
         log_probabilities[b] = np.float64(logits[b, chosen] - highest) - np.log(total)
 
 
@@ -337,6 +341,7 @@ def accumulate_returns(
     now = discounted.copy()
     for t in range(rewards.shape[0]):
         for b in range(rewards.shape[1]):
+            # G(t) = gamma * G(t - 1) + r(t): its variance is the scale of rewards (Engstrom et al. 2020)
             now[b] = gamma * now[b] + rewards[t, b]
             sums[0, 0] += 1.0
             sums[1, 0] += now[b]
@@ -346,29 +351,31 @@ def accumulate_returns(
     return now
 
 
+class JudgedSteps(NamedTuple):
+    """T steps of B worlds, judged by the critic."""
+
+    rewards: Floats  # [T, B]
+    values: Floats  # [T, B]
+    next_values: Floats  # [T, B] of the observation after the step; where an episode was truncated, of its last one
+    ended: NDArray[np.int8]  # [T, B] 0: the episode goes on; 1: it was terminated, no rewards follow; 2: truncated
+
+
 @compiled
 def estimate_advantages(
-    rewards: NDArray[np.float32],
-    values: NDArray[np.float32],
-    next_values: NDArray[np.float32],
-    ended: NDArray[np.int8],
-    gamma: float,
-    gae_lambda: float,
+    steps: JudgedSteps, gamma: float, gae_lambda: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438).
-
-    Args:
-        next_values: of the observation after each step; where an episode was truncated, of its last observation.
-        ended: 0 where the episode continues; 1 where it was terminated, so that no rewards follow; 2 where it was
-            truncated.
-    """
+    """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438)."""
+    rewards, values, next_values, ended = steps
     advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
     for b in range(rewards.shape[1]):
         later = 0.0
         for t in range(rewards.shape[0] - 1, -1, -1):
             ahead = 0.0 if ended[t, b] == 1 else gamma * next_values[t, b]
+            # delta(t) = r(t) + gamma * V(t + 1) - V(t) (GAE, Schulman et al. 2016)
             step = rewards[t, b] + ahead - values[t, b]
+            # A(t) = delta(t) + gamma * lambda * A(t + 1)
             later = step + (gamma * gae_lambda * later if ended[t, b] == 0 else 0.0)
             advantages[t, b] = later
+            # The target of the critic: R(t) = A(t) + V(t)
             returns[t, b] = later + values[t, b]
     return advantages, returns

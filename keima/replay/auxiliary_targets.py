@@ -13,11 +13,39 @@ from keima.compilation.decorators import compiled, inlined
 from keima.data.records import GameBatch
 from keima.games.game import Actions, Game, Rules, States
 
-Ownership = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the end, -1 where it is player 1's, else 0
-ScoreLeads = NDArray[np.float32]  # [G] player 0's lead in points; NaN for games that were resigned
+
+class Draws(NamedTuple):
+    """N positions of a window, each drawn under a symmetry of the game."""
+
+    positions: NDArray[np.int64]  # [N]
+    symmetries: NDArray[np.int64]  # [N]
 
 
-def compute_final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
+class PlayedGames(NamedTuple):
+    """The columns of G games of M positions by which their ends are found again."""
+
+    lengths: NDArray[np.int32]  # [G]
+    actions: Actions  # [M]
+    resigned: NDArray[np.uint8]  # [G]
+
+
+class FinalScores(NamedTuple):
+    """The ends of G games."""
+
+    ownership: NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's, -1 where it is player 1's, else 0
+    score_leads: NDArray[np.float32]  # [G] player 0's lead in points; NaN for games that were resigned
+
+
+class FinalScoreTargets(NamedTuple):
+    """By what final scores are turned to the view of N positions, and where they are written to."""
+
+    movers: NDArray[np.int64]  # [N] the player to move
+    point_table: NDArray[np.int32]  # [Y, H * W]
+    ownership: NDArray[np.float32]  # [N, H * W]
+    score_leads: NDArray[np.float32]  # [N]
+
+
+def compute_final_scores(game: Game, batch: GameBatch) -> FinalScores:
     """Ownership and score lead at the end of each game of a batch.
 
     Raises:
@@ -25,35 +53,28 @@ def compute_final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, Score
     """
     if game.final_score is None:
         raise ValueError(f"{game.name} has no final score of its board")
-    ownership = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
-    score_leads = np.full(batch.num_games, np.nan, np.float32)
-    columns = (batch.lengths, batch.actions, batch.resigned)
-    write_final_scores(game.rules.step, game.final_score, game.start, *columns, ownership, score_leads)
-    return ownership, score_leads
+    found = FinalScores(
+        ownership=np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8),
+        score_leads=np.full(batch.num_games, np.nan, np.float32),
+    )
+    games = PlayedGames(lengths=batch.lengths, actions=batch.actions, resigned=batch.resigned)
+    write_final_scores(game.rules.step, game.final_score, game.start, games, found)
+    return found
 
 
 @compiled
-def write_final_scores(
-    step: Any,
-    final_score: Any,
-    start: States,
-    lengths: NDArray[np.int32],
-    actions: Actions,
-    resigned: NDArray[np.uint8],
-    ownership: Ownership,
-    score_leads: ScoreLeads,
-) -> None:
+def write_final_scores(step: Any, final_score: Any, start: States, games: PlayedGames, found: FinalScores) -> None:
     """Replay the games that were not resigned and write their final ownership and score lead."""
-    state, board, last = start.copy(), np.empty(ownership.shape[1], np.int32), 0
-    for game in range(lengths.size):
-        first, last = last, last + lengths[game]
-        if resigned[game] == 0:
+    state, board, last = start.copy(), np.empty(found.ownership.shape[1], np.int32), 0
+    for game in range(games.lengths.size):
+        first, last = last, last + games.lengths[game]
+        if games.resigned[game] == 0:
             state[:] = start
             for ply in range(first, last):
-                step(state, np.int64(actions[ply]))
-            score_leads[game] = final_score(state, board) / 2
+                step(state, np.int64(games.actions[ply]))
+            found.score_leads[game] = final_score(state, board) / 2
             for point in range(board.size):
-                ownership[game, point] = board[point]
+                found.ownership[game, point] = board[point]
 
 
 class FutureBoardTargets(NamedTuple):
@@ -88,56 +109,36 @@ def write_policy_target(columns: Any, position: int, moved: NDArray[np.int32], p
 
 
 @compiled
-def fill_replies(
-    columns: Any,
-    positions: NDArray[np.int64],
-    symmetries: NDArray[np.int64],
-    table: NDArray[np.int32],
-    replies: NDArray[np.float32],
-) -> None:
+def fill_replies(columns: Any, draws: Draws, table: NDArray[np.int32], replies: NDArray[np.float32]) -> None:
     """Write the policy of the opponent's next search, or the opponent's move if there was no full search."""
     replies[:] = 0
-    for n in range(positions.size):
-        following = positions[n] + 1
+    for n in range(draws.positions.size):
+        following = draws.positions[n] + 1
         game = np.searchsorted(columns.game_starts, following, side="right") - 1
         if following == columns.actions.size or columns.game_starts[game] == following:
             continue  # the last position of a game
-        moved = table[symmetries[n]]
+        moved = table[draws.symmetries[n]]
         if not write_policy_target(columns, following, moved, replies[n]):
             replies[n, moved[columns.actions[following]]] = 1
 
 
 @compiled
-def fill_ownership(
-    game_starts: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    symmetries: NDArray[np.int64],
-    movers: NDArray[np.int64],
-    table: NDArray[np.int32],
-    of_games: tuple[Ownership, ScoreLeads],
-    targets: tuple[NDArray[np.float32], NDArray[np.float32]],
+def fill_final_scores(
+    game_starts: NDArray[np.int64], draws: Draws, scores: FinalScores, targets: FinalScoreTargets
 ) -> None:
-    """Write final ownership and score lead to the targets of positions ``[N]``, each for its player to move."""
-    (game_ownership, game_leads), (ownership, score_leads) = of_games, targets
-    for n in range(positions.size):
-        game = np.searchsorted(game_starts, positions[n], side="right") - 1
-        sign = np.float32(1 - 2 * movers[n])
-        points = table[symmetries[n]]
+    """Write final ownership and score lead to the targets of the drawn positions, each for its player to move."""
+    for n in range(draws.positions.size):
+        game = np.searchsorted(game_starts, draws.positions[n], side="right") - 1
         # Ownership and lead are for the first player: the sign is 1 where that player is to move, else -1
-        score_leads[n] = sign * game_leads[game]
+        sign = np.float32(1 - 2 * targets.movers[n])
+        points = targets.point_table[draws.symmetries[n]]
+        targets.score_leads[n] = sign * scores.score_leads[game]
         for point in range(points.size):
-            ownership[n, point] = sign * np.float32(game_ownership[game, points[point]])
+            targets.ownership[n, point] = sign * np.float32(scores.ownership[game, points[point]])
 
 
 @compiled
-def fill_futures(
-    rules: Rules,
-    start: States,
-    columns: Any,
-    positions: NDArray[np.int64],
-    symmetries: NDArray[np.int64],
-    futures: FutureBoardTargets,
-) -> None:
+def fill_futures(rules: Rules, start: States, columns: Any, draws: Draws, futures: FutureBoardTargets) -> None:
     """Write where the pieces stand in a later position of the same game, as the player to move sees it.
 
     It is the last position in which the same player is to move, at most ``plies`` later; at the end of a game it may be
@@ -147,8 +148,8 @@ def fill_futures(
     state, later, planes = start.copy(), start.copy(), np.empty(futures.observation_shape, np.float32)
     flat = planes.reshape(planes.shape[0], -1)
     points = flat.shape[1]
-    for n in range(positions.size):
-        position = positions[n]
+    for n in range(draws.positions.size):
+        position = draws.positions[n]
         game = replay_to_position(step, start, columns, position, state)
         end = columns.game_starts[game + 1] if game + 1 < columns.game_starts.size else columns.actions.size
         mover, later[:] = current_player(state), state
@@ -157,7 +158,7 @@ def fill_futures(
             if current_player(state) == mover:
                 later[:] = state
         observe(later, planes)
-        moved = futures.point_table[symmetries[n]]
+        moved = futures.point_table[draws.symmetries[n]]
         for side in range(2):
             first = side * futures.piece_planes
             for point in range(points):

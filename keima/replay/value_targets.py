@@ -34,14 +34,16 @@ class SearchedGames(NamedTuple):
     random: NDArray[np.bool_]  # [M] whether the move was drawn at random
 
 
+class ReturnParams(NamedTuple):
+    """The numbers by which lambda-returns are made."""
+
+    td_lambda: float
+    discount: float  # of points
+
+
 @compiled
 def write_value_targets(
-    rules: Rules,
-    start: States,
-    games: SearchedGames,
-    td_lambda: float,
-    discount: float,
-    targets: NDArray[np.float32],
+    rules: Rules, start: States, games: SearchedGames, params: ReturnParams, targets: NDArray[np.float32]
 ) -> None:
     """Write the values to learn in each position to ``targets`` ``[M, V]``."""
     step, current_player, returns_of = rules.step, rules.current_player, rules.returns
@@ -73,8 +75,8 @@ def write_value_targets(
                 side = np.float32(1 if players[ply + 1] == player else -1)
                 next_target, next_value = side * targets[position + 1, 0], side * root_values[position + 1]
             is_blunder = random[position] and (points or next_value < root_values[position] - BLUNDER_LOSS)
-            trace = 1.0 if chances[ply] else 0.0 if is_blunder else td_lambda
-            next_target = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * next_target
+            trace = 1.0 if chances[ply] else 0.0 if is_blunder else params.td_lambda
+            next_target = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else params.discount) * next_target
             # TD(lambda) on the values v of the searches (Sutton 1988), where lambda is ``trace``:
             # target(t) = (1 - lambda) * v(t) + lambda * (r(t) + discount * target(t + 1))
             targets[position, 0] = (1 - trace) * root_values[position] + trace * next_target

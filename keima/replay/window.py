@@ -19,16 +19,19 @@ from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBat
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import Game, Planes, Rules, States
 from keima.replay.auxiliary_targets import (
+    Draws,
+    FinalScores,
+    FinalScoreTargets,
     FutureBoardTargets,
     compute_final_scores,
+    fill_final_scores,
     fill_futures,
-    fill_ownership,
     fill_replies,
     replay_to_position,
     write_policy_target,
 )
 from keima.replay.ring_column import RingColumn
-from keima.replay.value_targets import SearchedGames, write_value_targets
+from keima.replay.value_targets import ReturnParams, SearchedGames, write_value_targets
 
 ALL_ROWS = slice(None)
 
@@ -192,7 +195,8 @@ class ReplayWindow:
             root_values=batch.root_values,
             random=(batch.flags & RANDOM_MOVE) != 0,
         )
-        write_value_targets(game.rules, game.start, games, self._td_lambda, self._discount, targets)
+        params = ReturnParams(td_lambda=self._td_lambda, discount=self._discount)
+        write_value_targets(game.rules, game.start, games, params, targets)
         raise_kept_error()
         return targets
 
@@ -231,15 +235,9 @@ class ReplayWindow:
         columns = self._columns = self._columns or self._make_columns()
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
             raise ValueError("the replay window has no training positions")
-        positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
-        draw_positions(
-            np.array([seed_stream(rng_seed)], np.uint64),
-            columns.cumulative,
-            self._num_symmetries,
-            positions,
-            symmetries,
-        )
-        return self.take(positions[rows], symmetries[rows], out=out)
+        draws = Draws(positions=np.empty(count, np.int64), symmetries=np.empty(count, np.int64))
+        draw_positions(np.array([seed_stream(rng_seed)], np.uint64), columns.cumulative, self._num_symmetries, draws)
+        return self.take(draws.positions[rows], draws.symmetries[rows], out=out)
 
     def to_learn_from(self) -> NDArray[np.int64]:
         """The indices of all training positions, ascending."""
@@ -252,7 +250,7 @@ class ReplayWindow:
         batch = out or Batch.empty(
             self._game, len(positions), replies=self._replies, ownership=self._has_final_scores, futures=self._futures
         )
-        positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
+        draws = Draws(positions=np.ascontiguousarray(positions), symmetries=np.ascontiguousarray(symmetries))
         game = self._game
         samples = SampleArrays(
             point_table=game.point_symmetries,
@@ -264,14 +262,19 @@ class ReplayWindow:
             policy_mask=batch.policy_mask,
             movers=np.empty(len(positions), np.int64),
         )
-        fill_samples(game.rules, game.start, columns, positions, symmetries, samples)
+        fill_samples(game.rules, game.start, columns, draws, samples)
         raise_kept_error()
         if self._replies:
-            fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
+            fill_replies(columns, draws, game.action_symmetries, batch.replies)
         if self._has_final_scores:
-            of_games, targets = (self._ownership.rows, self._score_leads.rows), (batch.ownership, batch.score_leads)
-            movers, table = samples.movers, game.point_symmetries
-            fill_ownership(columns.game_starts, positions, symmetries, movers, table, of_games, targets)
+            scores = FinalScores(ownership=self._ownership.rows, score_leads=self._score_leads.rows)
+            targets = FinalScoreTargets(
+                movers=samples.movers,
+                point_table=game.point_symmetries,
+                ownership=batch.ownership,
+                score_leads=batch.score_leads,
+            )
+            fill_final_scores(columns.game_starts, draws, scores, targets)
         if self._futures:
             futures = FutureBoardTargets(
                 observation_shape=game.observation_shape,
@@ -280,7 +283,7 @@ class ReplayWindow:
                 point_table=game.point_symmetries,
                 targets=batch.futures,
             )
-            fill_futures(game.rules, game.start, columns, positions, symmetries, futures)
+            fill_futures(game.rules, game.start, columns, draws, futures)
             raise_kept_error()
         return batch
 
@@ -324,40 +327,32 @@ def draw_positions(
     streams: Streams,
     cumulative: NDArray[np.float64],
     num_symmetries: int,
-    positions: NDArray[np.int64],
-    symmetries: NDArray[np.int64],
+    draws: Draws,
 ) -> None:
     """Sample positions by weight, and a symmetry for each."""
-    for n in range(positions.size):
+    for n in range(draws.positions.size):
         # Inverse transform sampling: a position is drawn with probability weight / sum of weights
         target = uniform(streams, 0) * cumulative[-1]
         # The first position whose sum exceeds the target, which has a weight.
-        positions[n] = np.searchsorted(cumulative, target, side="right")
-        symmetries[n] = random_below(streams, 0, num_symmetries)
+        draws.positions[n] = np.searchsorted(cumulative, target, side="right")
+        draws.symmetries[n] = random_below(streams, 0, num_symmetries)
 
 
 @compiled
-def fill_samples(
-    rules: Rules,
-    start: States,
-    columns: WindowColumns,
-    positions: NDArray[np.int64],
-    symmetries: NDArray[np.int64],
-    samples: SampleArrays,
-) -> None:
-    """Make the samples of these positions, each under its symmetry."""
+def fill_samples(rules: Rules, start: States, columns: WindowColumns, draws: Draws, samples: SampleArrays) -> None:
+    """Make the samples of the drawn positions, each under its symmetry."""
     legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
     state, planes = start.copy(), np.empty(samples.observations.shape[1:], np.float32)
     legal = np.empty(samples.legal.shape[1], np.int32)
     samples.policies[:] = 0
     samples.legal[:] = False
-    for n in range(positions.size):
-        position = positions[n]
+    for n in range(draws.positions.size):
+        position, symmetry = draws.positions[n], draws.symmetries[n]
         replay_to_position(step, start, columns, position, state)
         samples.movers[n] = current_player(state)
         observe(state, planes)
-        permute_planes(planes, samples.point_table[symmetries[n]], samples.observations[n])
-        moved = samples.action_table[symmetries[n]]
+        permute_planes(planes, samples.point_table[symmetry], samples.observations[n])
+        moved = samples.action_table[symmetry]
         for i in range(legal_actions(state, legal)):
             samples.legal[n, moved[legal[i]]] = True
         samples.policy_mask[n] = write_policy_target(columns, position, moved, samples.policies[n])

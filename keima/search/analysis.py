@@ -34,6 +34,7 @@ from keima.search.workspace import make_workspace
 MOST_LINE_MOVES = 64  # moves of a principal line that are reported
 PROVEN_SCORE = 1e9  # more than any number of visits
 TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits
+ONLY_TREE = np.zeros(1, np.int32)  # the numbers of the trees that are searched
 USUAL_MOVES = 40  # legal moves of a position, to estimate the memory of a node
 
 
@@ -81,14 +82,12 @@ class AnalysisTrees:
         )
         self.trees, self.states = work.trees, work.states
         self.plies, self._renumbered = np.zeros(work.max_nodes, np.int32), np.zeros(work.max_nodes, np.int32)  # scratch
-        roots = (work.rules, work.trees, work.states, np.zeros(1, np.int32))
-        self._begin_searches = compile_for_types(begin_searches, *roots)
-        self._advance_searches = compile_for_types(advance_searches, *work, *work.empty_answers)
+        self._begin_searches = compile_for_types(begin_searches, work, np.zeros(1, np.int32))
+        self._advance_searches = compile_for_types(advance_searches, work, *work.empty_answers)
 
     def begin(self, number: int) -> None:
         """Replace a tree by a new one over its state in ``states``."""
-        work = self._work
-        self._begin_searches(work.rules, work.trees, work.states, np.array([number], np.int32))
+        self._begin_searches(self._work, np.array([number], np.int32))
         self.trees.searches[number].active = False
 
     def make_root(self, number: int, child: int) -> None:
@@ -105,12 +104,12 @@ class AnalysisTrees:
         work, searches = self._work, self.trees.searches
         for number, budget in budgets.items():
             searches[number].budget, searches[number].active = budget, True
-        count = raise_if_failed(self._advance_searches(*work, *work.empty_answers))
+        count = raise_if_failed(self._advance_searches(work, *work.empty_answers))
         searches.active = False  # back the answers up without starting new simulations
         if count > 0:
             observations = work.leaves.observations[:count]
             answers = evaluate_batch(self._evaluate, observations, self.game, num_values=work.num_values)
-            raise_if_failed(self._advance_searches(*work, *answers))
+            raise_if_failed(self._advance_searches(work, *answers))
 
 
 class Analysis:
@@ -234,7 +233,7 @@ class Analysis:
         if decided:
             write_plies_to_end(self._trees, self._number, plies)
         children, scores = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
-        count = write_child_scores(self._trees, self._number, 0, plies, children, scores)
+        count = write_move_scores(self._trees, self._number, plies, children, scores)
         order = np.argsort(-scores[:count], kind="stable")
         found = [self._analyse_child(int(children[i]), decided) for i in order]
         best = find_best_candidate(self._trees, self._number, 0)
@@ -360,11 +359,9 @@ def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
 
 
 @compiled_without_refcounts
-def write_child_scores(
-    trees: Trees, b: int, number: int, plies: Integers, children: Integers, scores: NDArray[np.float64]
-) -> int:
-    """Write a node's children and their scores, ``[A]`` each; returns their number."""
-    count, child = 0, trees.nodes[b, number].first_child
+def write_move_scores(trees: Trees, b: int, plies: Integers, children: Integers, scores: NDArray[np.float64]) -> int:
+    """Write the root's children and their scores, ``[A]`` each; returns their number."""
+    count, child = 0, trees.nodes[b, 0].first_child
     while child != NONE:
         children[count], scores[count] = child, move_sort_key(trees, b, child, plies)
         count += 1

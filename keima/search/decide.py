@@ -6,11 +6,11 @@ import numpy as np
 
 from keima.base.random import Streams, uniform
 from keima.compilation.decorators import compiled_without_refcounts
-from keima.search.gumbel import find_best_considered_child, write_improved_policy
-from keima.search.puct import SearchParams, child_mean_value, compute_value_scale, scaled_child_value
-from keima.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child_by_action
+from keima.search.policies import find_chosen_child, write_policy_target
+from keima.search.puct import SearchParams, child_mean_value
+from keima.search.tree import DRAW, LOSS, NONE, POLICY_WEIGHT_SUM, UNPROVEN, Floats, Trees, scale_to_sum
+from keima.search.workspace import Workspace
 
-POLICY_WEIGHT_SUM = np.float32(1000.0)  # weights that are not visit counts are shares in thousandths
 LEAST_TEMPERATURE = 0.01  # below this the best move is played
 
 
@@ -46,29 +46,28 @@ def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Flo
 def write_move_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Write the weight of each action at the root to ``weights`` ``[A]``; 0 for moves not to be learned or played.
 
-    At a proven root these are the visits of the moves that keep its value; in Gumbel search, the improved policy; else
-    the visits, without proven losses and, after a full search, with forced playouts pruned. If no move is left (no
-    visits, or only proven losses), the network's policy.
+    At a proven root these are the visits of the moves that keep its value, else the algorithm's policy target. If no
+    move is left (no visits, or only proven losses), the network's policy.
     """
+    if trees.nodes[b, 0].proven == UNPROVEN:
+        write_policy_target(params, trees, b, weights)
+    else:
+        write_proven_weights(trees, b, weights)
+    if weights[np.argmax(weights)] == 0:
+        write_network_policy(trees, b, weights)
+
+
+@compiled_without_refcounts
+def write_proven_weights(trees: Trees, b: int, weights: Floats) -> None:
+    """Write the visits of the moves that keep a proven root's value to ``weights`` ``[A]``."""
     root = trees.nodes[b, 0]
-    unproven = root.proven == UNPROVEN
-    if params.gumbel and unproven:
-        write_improved_policy(params, trees, b, weights)
-        scale_to_sum(weights, POLICY_WEIGHT_SUM)
-        return
     weights[:] = 0
     number = root.first_child
     while number != NONE:
         child = trees.nodes[b, number]
-        if not unproven:
-            weights[child.action] = max(child.visits, 1) if child.proven_for_parent == root.proven else 0
-        elif child.proven_for_parent != LOSS:
-            weights[child.action] = child.visits
+        if child.proven_for_parent == root.proven:
+            weights[child.action] = max(child.visits, 1)
         number = child.next_sibling
-    if weights[np.argmax(weights)] == 0:
-        write_network_policy(trees, b, weights)
-    elif trees.searches[b].full and params.forced_playouts_k > 0 and unproven:
-        prune_forced_playouts(params, trees, b, weights)
 
 
 @compiled_without_refcounts
@@ -86,59 +85,13 @@ def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
 
 
 @compiled_without_refcounts
-def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
-    """Scale ``weights`` to the sum ``wanted``."""
-    total = np.float32(0.0)
-    for action in range(len(weights)):
-        total += weights[action]
-    for action in range(len(weights)):
-        weights[action] *= wanted / total
-
-
-@compiled_without_refcounts
-def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """Remove from the visits in ``weights`` ``[A]`` the forced playouts that PUCT alone would not have made.
-
-    "Policy target pruning" (KataGo, section 3.2). A move left with a single playout loses it too.
-    """
-    nodes = trees.nodes[b]
-    total = nodes[0].visits - 1
-    exploration = params.exploration[total]
-    best = int(np.argmax(weights))
-    most_visited = nodes[find_child_by_action(trees, b, 0, best)]
-    if most_visited.visits == 1:  # with single playouts only, no move is the best
-        return
-    scale = compute_value_scale(params, trees, b, 0, child_mean_value(params, most_visited))
-    best_score = scaled_child_value(params, scale, most_visited)
-    best_score += exploration * most_visited.prior / (1 + most_visited.visits)
-    number = nodes[0].first_child
-    while number != NONE:
-        child = nodes[number]
-        number = child.next_sibling
-        if child.action == best or weights[child.action] == 0:
-            continue
-        gap = best_score - scaled_child_value(params, scale, child)
-        # The fewest n with Q(a) + c(N) * P(a) * sqrt(N) / (1 + n) <= score of the best move (policy target pruning)
-        earned = child.visits if gap <= 0 else math.ceil(exploration * child.prior / gap - 1.0)
-        # n_forced(a) = sqrt(k * P(a) * N) (Wu 2019, section 3.2)
-        forced = math.ceil(math.sqrt(params.forced_playouts_k * child.prior * total))
-        left = min(child.visits, max(earned, child.visits - forced))
-        weights[child.action] = left if left > 1 else 0
-
-
-@compiled_without_refcounts
-def choose_action(
-    params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams
-) -> int:
-    """The action to play: sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one.
-
-    Gumbel search has sampled already: it plays the winner of its sequential halving.
-    """
-    if params.gumbel and trees.nodes[b, 0].proven == UNPROVEN:
-        considered = find_best_considered_child(params, trees, b)
-        if considered != NONE:
-            return int(trees.nodes[b, considered].action)
-    return sample_action(weights, temperature, streams, b)
+def choose_action(work: Workspace, b: int, weights: Floats, temperature: float) -> int:
+    """The action to play: the one that the algorithm has chosen already, else as ``sample_action`` draws it."""
+    trees = work.trees
+    chosen = find_chosen_child(work.params, trees, b) if trees.nodes[b, 0].proven == UNPROVEN else NONE
+    if chosen != NONE:
+        return int(trees.nodes[b, chosen].action)
+    return sample_action(weights, temperature, work.streams, b)
 
 
 @compiled_without_refcounts

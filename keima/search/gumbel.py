@@ -25,7 +25,17 @@ from keima.search.puct import (
     scaled_unvisited_value,
     set_root_priors,
 )
-from keima.search.tree import LOSS, MIN_PRIOR, NONE, Floats, Trees, move_best_candidate_first, softmax_in_place
+from keima.search.tree import (
+    LOSS,
+    MIN_PRIOR,
+    NONE,
+    POLICY_WEIGHT_SUM,
+    Floats,
+    Trees,
+    move_best_candidate_first,
+    scale_to_sum,
+    softmax_in_place,
+)
 
 HALF = np.float32(0.5)
 
@@ -192,7 +202,7 @@ def count_root_moves(trees: Trees, b: int) -> int:
 
 @compiled_without_refcounts
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
-    """Write the root's improved policy, without noise and proven losses, to ``policy`` ``[A]``."""
+    """Write the root's improved policy, without noise and proven losses, to ``policy`` ``[A]``, in thousandths."""
     weight, unvisited, scale = complete_values(params, trees, b, 0)
     for action in range(len(policy)):
         prior = trees.root_priors[b, action]
@@ -208,6 +218,7 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
         )
         number = child.next_sibling
     softmax_in_place(policy)
+    scale_to_sum(policy, POLICY_WEIGHT_SUM)
 
 
 @compiled_without_refcounts

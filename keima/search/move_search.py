@@ -2,25 +2,23 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams
 from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
-from keima.games.game import Actions, Game, Planes, Rules, States
+from keima.games.game import Actions, Game, Planes, States
 from keima.search.cache import clear_position_cache
 from keima.search.decide import choose_action, root_value, write_move_weights
-from keima.search.puct import Evaluate, Integers, SearchParams
+from keima.search.puct import Evaluate, Integers
 from keima.search.simulate import advance_searches, evaluate_batch, raise_if_failed
-from keima.search.tree import NONE, Floats, Trees, reset_tree
-from keima.search.workspace import make_workspace
+from keima.search.tree import NONE, Floats, reset_tree
+from keima.search.workspace import Workspace, make_workspace
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """The results of searching N positions."""
 
     actions: Actions  # [N] the best moves
@@ -70,11 +68,9 @@ class Search:
         self._idle, self._done = list(range(num_trees)), np.zeros(num_trees, np.int32)  # trees
         self._queue: deque[tuple[int, States]] = deque()  # positions that wait for a tree
         self._waiting = 0  # rows that await the network
-        self._begin_searches = compile_for_types(begin_searches, work.rules, work.trees, work.states, self._done)
-        self._advance_searches = compile_for_types(advance_searches, *work, *work.empty_answers)
-        self._read_finished = compile_for_types(
-            read_finished_searches, *self._result_arguments(), self._done, *vars(self._empty_results(0)).values()
-        )
+        self._begin_searches = compile_for_types(begin_searches, work, self._done)
+        self._advance_searches = compile_for_types(advance_searches, work, *work.empty_answers)
+        self._read_finished = compile_for_types(read_finished_searches, work, self._done, self._empty_results(0))
 
     @property
     def pending(self) -> int:
@@ -111,11 +107,9 @@ class Search:
             observations = work.leaves.observations[: self._waiting]
             answers = evaluate_batch(self._evaluate, observations, self._game, num_values=work.num_values)
         self._fill_trees()
-        self._waiting = raise_if_failed(self._advance_searches(*work, *answers))
+        self._waiting = raise_if_failed(self._advance_searches(work, *answers))
         results = self._empty_results(len(self._numbers) - len(self._idle))
-        count = self._read_finished(
-            *self._result_arguments(), self._done, results.actions, results.values, results.visits
-        )
+        count = self._read_finished(work, self._done, results)
         done = self._done[:count]
         self._idle += done.tolist()
         return self._numbers[done], SearchResult(
@@ -140,10 +134,7 @@ class Search:
         trees, self._idle = np.array(sorted(self._idle[:count]), np.int32), self._idle[count:]
         for tree in trees:
             self._numbers[tree], self._work.states[tree] = self._queue.popleft()
-        self._begin_searches(self._work.rules, self._work.trees, self._work.states, trees)
-
-    def _result_arguments(self) -> tuple[SearchParams, Trees, Streams, Floats]:
-        return self._work.params, self._work.trees, self._work.streams, self._work.leaves.scratch[0]
+        self._begin_searches(self._work, trees)
 
     def _empty_results(self, count: int) -> SearchResult:
         return SearchResult(
@@ -169,35 +160,27 @@ def with_policy_temperature(evaluate: Evaluate, temperature: float) -> Evaluate:
 
 
 @compiled_without_refcounts
-def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers) -> None:
-    """Start new searches of ``states`` ``[B, S]`` in the trees with these ``numbers`` ``[N]``."""
+def begin_searches(work: Workspace, numbers: Integers) -> None:
+    """Start new searches of ``work.states`` in the trees with these ``numbers`` ``[N]``."""
+    trees, current_player = work.trees, work.rules.current_player
     for i in range(len(numbers)):
         b = numbers[i]
         trees.searches[b].active = True
-        reset_tree(trees, b, rules.current_player(states[b]))
+        reset_tree(trees, b, current_player(work.states[b]))
 
 
 @compiled_without_refcounts
-def read_finished_searches(
-    params: SearchParams,
-    trees: Trees,
-    streams: Streams,
-    weights: Floats,
-    numbers: Integers,
-    actions: Actions,
-    values: Floats,
-    visits: Integers,
-) -> int:
+def read_finished_searches(work: Workspace, numbers: Integers, results: SearchResult) -> int:
     """Read and end the searches that await no evaluation: between two steps, these are complete.
 
     Args:
-        weights: ``[A]`` scratch space.
         numbers: the numbers of their trees are written here, ``[N]``.
-        actions, values, visits: and here their best actions ``[N]``, values ``[N]`` and visits ``[N, A]``.
+        results: and here what they have found.
 
     Returns:
         N.
     """
+    params, trees, weights = work.params, work.trees, work.leaves.scratch[0]
     count = 0
     for b in range(len(trees.searches)):
         search = trees.searches[b]
@@ -206,12 +189,12 @@ def read_finished_searches(
         search.active = False
         numbers[count] = b
         write_move_weights(params, trees, b, weights)
-        actions[count] = choose_action(params, trees, b, weights, 0.0, streams)
-        values[count] = root_value(params, trees, b, weights)
+        results.actions[count] = choose_action(work, b, weights, 0.0)
+        results.values[count] = root_value(params, trees, b, weights)
         number = trees.nodes[b, 0].first_child
         while number != NONE:
             child = trees.nodes[b, number]
-            visits[count, child.action] = child.visits
+            results.visits[count, child.action] = child.visits
             number = child.next_sibling
         count += 1
     return count

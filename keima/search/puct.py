@@ -34,6 +34,7 @@ from keima.search.tree import (
     WITH_PRIORS,
     Floats,
     Trees,
+    find_child_by_action,
     move_best_candidate_first,
     node_mean_lead,
     node_mean_value,
@@ -222,8 +223,30 @@ def score_lead_utility(params: SearchParams, scale: ValueScale, lead: np.float32
 
 
 @inlined
+def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
+    """A child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
+    nodes = trees.nodes[b]
+    forced = params.forced_playouts_k * np.float32(nodes[0].visits - 1)
+    number = nodes[0].first_child
+    while number != NONE:
+        child = nodes[number]
+        visits = np.float32(child.visits)
+        # n(a) < sqrt(k * P(a) * N), squared (forced playouts, Wu 2019, section 3.2)
+        if visits * visits < forced * child.prior and child.proven_for_parent != LOSS:
+            return int(number)
+        number = child.next_sibling
+    return NONE
+
+
+@inlined
 def select_puct_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child that PUCT selects, or NONE for the first candidate."""
+    """The child that PUCT selects, or NONE for the first candidate. At the root of a full search, forced playouts come
+    first.
+    """
+    if number == 0 and trees.searches[b].full and params.forced_playouts_k > 0:
+        forced = find_forced_child(params, trees, b)
+        if forced != NONE:
+            return forced
     nodes = trees.nodes[b]
     node = nodes[number]
     exploration = params.exploration[node.visits - 1]
@@ -249,22 +272,6 @@ def select_puct_child(params: SearchParams, trees: Trees, b: int, number: int) -
     if unvisited + exploration * trees.priors[b, node.first_candidate] > best_score:
         return NONE
     return int(best)
-
-
-@inlined
-def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """A child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
-    nodes = trees.nodes[b]
-    forced = params.forced_playouts_k * np.float32(nodes[0].visits - 1)
-    number = nodes[0].first_child
-    while number != NONE:
-        child = nodes[number]
-        visits = np.float32(child.visits)
-        # n(a) < sqrt(k * P(a) * N), squared (forced playouts, Wu 2019, section 3.2)
-        if visits * visits < forced * child.prior and child.proven_for_parent != LOSS:
-            return int(number)
-        number = child.next_sibling
-    return NONE
 
 
 @compiled_without_refcounts
@@ -318,7 +325,7 @@ def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, s
 
 
 @compiled_without_refcounts
-def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
+def add_dirichlet_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Apply the root temperature to the root's priors and mix in Dirichlet noise; ``scratch`` is ``[2, A]``."""
     root_priors, noise, softened = trees.root_priors[b], scratch[0], scratch[1]
     sample_dirichlet(params, root_priors, noise, streams, b)
@@ -333,3 +340,50 @@ def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams,
         # P(a) = (1 - share) * P(a) + share * noise(a) (Silver et al. 2018)
         softened[action] = (1.0 - share) * softened[action] / total + share * noise[action]
     set_root_priors(trees, b, softened)
+
+
+@compiled_without_refcounts
+def write_visit_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
+    """Write the visits of the root's moves to ``weights`` ``[A]``: without proven losses and, after a full search, with
+    forced playouts pruned.
+    """
+    weights[:] = 0
+    number = trees.nodes[b, 0].first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        if child.proven_for_parent != LOSS:
+            weights[child.action] = child.visits
+        number = child.next_sibling
+    if weights[np.argmax(weights)] > 0 and trees.searches[b].full and params.forced_playouts_k > 0:
+        prune_forced_playouts(params, trees, b, weights)
+
+
+@compiled_without_refcounts
+def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
+    """Remove from the visits in ``weights`` ``[A]`` the forced playouts that PUCT alone would not have made.
+
+    "Policy target pruning" (KataGo, section 3.2). A move left with a single playout loses it too.
+    """
+    nodes = trees.nodes[b]
+    total = nodes[0].visits - 1
+    exploration = params.exploration[total]
+    best = int(np.argmax(weights))
+    most_visited = nodes[find_child_by_action(trees, b, 0, best)]
+    if most_visited.visits == 1:  # with single playouts only, no move is the best
+        return
+    scale = compute_value_scale(params, trees, b, 0, child_mean_value(params, most_visited))
+    best_score = scaled_child_value(params, scale, most_visited)
+    best_score += exploration * most_visited.prior / (1 + most_visited.visits)
+    number = nodes[0].first_child
+    while number != NONE:
+        child = nodes[number]
+        number = child.next_sibling
+        if child.action == best or weights[child.action] == 0:
+            continue
+        gap = best_score - scaled_child_value(params, scale, child)
+        # The fewest n with Q(a) + c(N) * P(a) * sqrt(N) / (1 + n) <= score of the best move (policy target pruning)
+        earned = child.visits if gap <= 0 else math.ceil(exploration * child.prior / gap - 1.0)
+        # n_forced(a) = sqrt(k * P(a) * N) (Wu 2019, section 3.2)
+        forced = math.ceil(math.sqrt(params.forced_playouts_k * child.prior * total))
+        left = min(child.visits, max(earned, child.visits - forced))
+        weights[child.action] = left if left > 1 else 0

@@ -12,21 +12,12 @@ import numpy as np
 from keima.base.random import Streams
 from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
-from keima.games.game import CHANCE, Game, Planes, Rules, States
+from keima.games.game import CHANCE, Game, Planes, Rules
 from keima.search.cache import PositionCache, find_position, store_position
 from keima.search.chance import sample_chance_outcome
-from keima.search.gumbel import add_root_gumbels, select_gumbel_child, select_gumbel_root_child, store_child_logit
 from keima.search.lookahead import prove_by_lookahead
-from keima.search.puct import (
-    LARGE,
-    Evaluate,
-    Integers,
-    SearchParams,
-    add_root_noise,
-    find_forced_child,
-    save_root_priors,
-    select_puct_child,
-)
+from keima.search.policies import add_exploration_noise, note_new_child, select_child
+from keima.search.puct import LARGE, Evaluate, SearchParams, save_root_priors
 from keima.search.tree import (
     AWAITED,
     DRAW,
@@ -45,7 +36,7 @@ from keima.search.tree import (
     node_mean_lead,
     turn_logits_into_priors,
 )
-from keima.search.workspace import Leaves
+from keima.search.workspace import Leaves, Workspace
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a simulation ended
 
@@ -122,31 +113,18 @@ def is_best_move_settled(trees: Trees, b: int) -> bool:
 
 
 @compiled_without_refcounts
-def advance_searches(
-    rules: Rules,
-    params: SearchParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    schedules: Integers,
-    leaves: Leaves,
-    cache: PositionCache,
-    logits: Floats,
-    values: Floats,
-) -> int:
+def advance_searches(work: Workspace, logits: Floats, values: Floats) -> int:
     """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]`` to the last batch, and prepare the next.
 
-    Call it as ``advance_searches(*workspace, logits, values)``: as one tuple, the workspace costs a tenth of the speed.
-
     Returns:
-        The size n of the next batch, ``leaves.observations[:n]``, or NOT_FINITE.
+        The size n of the next batch, ``work.leaves.observations[:n]``, or NOT_FINITE.
     """
     if not are_finite(logits, values):
         return NOT_FINITE
     answered = waiting = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
-    for b in range(len(trees.searches)):
-        answered = back_up_answers(trees, leaves, cache, b, logits, values, answered)
-        waiting = collect_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, waiting)
+    for b in range(len(work.trees.searches)):
+        answered = back_up_answers(work, b, logits, values, answered)
+        waiting = collect_leaves(work, b, waiting)
     return waiting
 
 
@@ -163,10 +141,9 @@ def are_finite(logits: Floats, values: Floats) -> bool:
 
 
 @inlined
-def back_up_answers(
-    trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int
-) -> int:
+def back_up_answers(work: Workspace, b: int, logits: Floats, values: Floats, row: int) -> int:
     """Expand and back up the leaves of tree ``b``, whose answers begin at ``row``; returns the row after them."""
+    trees, leaves, cache = work.trees, work.leaves, work.cache
     waiting = trees.searches[b].waiting
     for i in range(waiting):
         leaf = leaves.rows[b, i]
@@ -177,31 +154,21 @@ def back_up_answers(
 
 
 @inlined  # into the loop over trees: as a call, its arguments alone cost a quarter of a microsecond
-def collect_leaves(
-    rules: Rules,
-    params: SearchParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    schedules: Integers,
-    leaves: Leaves,
-    cache: PositionCache,
-    b: int,
-    row: int,
-) -> int:
+def collect_leaves(work: Workspace, b: int, row: int) -> int:
     """Simulate in tree ``b`` until it has as many leaves as allowed; they are observed from ``row`` on.
 
     Returns:
         The row after them.
     """
+    params, trees, leaves = work.params, work.trees, work.leaves
     search = trees.searches[b]
     while search.waiting < leaves.rows.shape[1] and has_simulations_left(params, trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
-            prepare_root(params, trees, b, streams, leaves.scratch)
-        end = run_simulation(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
+            prepare_root(params, trees, b, work.streams, leaves.scratch)
+        end = run_simulation(work, b, row + search.waiting)
         if end == COLLIDED:
             break
-        if end == AWAITS_EVALUATION and not expand_leaf_from_cache(trees, leaves, cache, b):
+        if end == AWAITS_EVALUATION and not expand_leaf_from_cache(trees, leaves, work.cache, b):
             search.waiting += 1
     return row + search.waiting
 
@@ -210,46 +177,33 @@ def collect_leaves(
 def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Prepare an evaluated root for this move's search: save its priors, and add noise if wanted."""
     save_root_priors(trees, b)
-    if trees.searches[b].noisy and params.gumbel:
-        add_root_gumbels(params, trees, b, streams, scratch)
-    elif trees.searches[b].noisy:
-        add_root_noise(params, trees, b, streams, scratch)
+    if trees.searches[b].noisy:
+        add_exploration_noise(params, trees, b, streams, scratch)
     trees.searches[b].ready = True
 
 
 @inlined
-def run_simulation(
-    rules: Rules,
-    params: SearchParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    schedules: Integers,
-    leaves: Leaves,
-    b: int,
-    row: int,
-) -> int:
+def run_simulation(work: Workspace, b: int, row: int) -> int:
     """Descend tree ``b`` from its root to a new node, a finished game, or a node that already awaits its evaluation.
 
     Returns:
         AWAITS_EVALUATION (the new node is observed in ``row``), BACKED_UP or COLLIDED.
     """
+    rules, params, trees, leaves = work.rules, work.params, work.trees, work.leaves
     step = rules.step
     nodes, state = trees.nodes[b], leaves.state
     for word in range(len(state)):
-        state[word] = states[b, word]
+        state[word] = work.states[b, word]
     number = 0
     while nodes[number].stage >= EVALUATED and nodes[number].proven == UNPROVEN:
         node = nodes[number]
         if node.stage == EVALUATED:
             turn_logits_into_priors(trees, b, number)
-        outcome = (
-            sample_chance_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
-        )
+        outcome = sample_chance_outcome(rules, state, leaves.moves, work.streams, b) if node.chance else NONE
         next_number = (
             find_child_by_action(trees, b, number, outcome)
             if node.chance
-            else select_child(params, trees, schedules, b, number)
+            else select_child(params, trees, b, number, work.schedules)
         )
         node.visits += 1
         node.pending += 1
@@ -258,8 +212,8 @@ def run_simulation(
         else:
             next_number = add_outcome_child(trees, b, number, outcome) if node.chance else add_child(trees, b, number)
             play_child_move(rules, params, leaves, node, nodes[next_number])
-            if params.gumbel and not node.chance:
-                store_child_logit(trees, b, next_number)
+            if not node.chance:
+                note_new_child(params, trees, b, next_number)
         number = next_number
     node = nodes[number]
     node.visits += 1
@@ -277,7 +231,7 @@ def run_simulation(
     elif number > 0 and len(leaves.lookahead.frames) > 0 and prove_new_node(rules, leaves, node):
         value = node.evaluation
     else:
-        add_leaf_to_batch(rules, params, trees, leaves, b, number, row)
+        add_leaf_to_batch(work, b, number, row)
         return AWAITS_EVALUATION
     if len(leaves.returns) > 2:  # the game is over, since with so many players nothing is proven
         rules.returns(leaves.state, leaves.returns)
@@ -314,21 +268,6 @@ def current_score(rules: Rules, leaves: Leaves) -> np.float32:
     return leaves.returns[0]
 
 
-@inlined
-def select_child(params: SearchParams, trees: Trees, schedules: Integers, b: int, number: int) -> int:
-    """The child that the search algorithm selects at a node, or NONE for the node's first candidate."""
-    full = trees.searches[b].full
-    if params.gumbel:
-        if number > 0:
-            return select_gumbel_child(params, trees, b, number)
-        return select_gumbel_root_child(params, trees, b, schedules[1 if full else 0])
-    if number == 0 and full and params.forced_playouts_k > 0:
-        forced = find_forced_child(params, trees, b)
-        if forced != NONE:
-            return forced
-    return select_puct_child(params, trees, b, number)
-
-
 @compiled_without_refcounts
 def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """Mark a new node where the game is over; returns its value."""
@@ -363,10 +302,9 @@ def prove_new_node(rules: Rules, leaves: Leaves, node: Any) -> bool:
 
 
 @inlined
-def add_leaf_to_batch(
-    rules: Rules, params: SearchParams, trees: Trees, leaves: Leaves, b: int, number: int, row: int
-) -> None:
+def add_leaf_to_batch(work: Workspace, b: int, number: int, row: int) -> None:
     """Store a new node's legal actions, and observe its position in ``row``."""
+    rules, params, trees, leaves = work.rules, work.params, work.trees, work.leaves
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
     leaf.node = number

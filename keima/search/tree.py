@@ -28,6 +28,7 @@ NONE = -1  # no child, no sibling, no parent
 # Stages of a node: not evaluated yet; the game is over; evaluated; evaluated, and its candidates have priors.
 AWAITED, OVER, EVALUATED, WITH_PRIORS = range(4)
 UNPROVEN, LOSS, DRAW, WIN = range(4)  # the result that is proven for the player to move; its value is proven - DRAW
+POLICY_WEIGHT_SUM = np.float32(1000.0)  # weights that are not visit counts are shares in thousandths
 MIN_PRIOR = np.float32(1e-12)  # of a legal move, so that its logarithm is finite
 
 NODE = np.dtype(
@@ -200,6 +201,16 @@ def softmax_in_place(scores: Floats) -> None:
     scale = np.float32(1.0) / total
     for i in range(len(scores)):
         scores[i] *= scale
+
+
+@compiled_without_refcounts
+def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
+    """Scale ``weights`` to the sum ``wanted``."""
+    total = np.float32(0.0)
+    for action in range(len(weights)):
+        total += weights[action]
+    for action in range(len(weights)):
+        weights[action] *= wanted / total
 
 
 @inlined

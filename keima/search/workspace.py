@@ -6,7 +6,7 @@ import numpy as np
 
 from keima.base.random import Streams
 from keima.config.sections.search import SearchSettings
-from keima.games.game import Actions, Game, Planes, Returns, Rules, States
+from keima.games.game import Actions, Game, MoveScratch, Planes, Returns, Rules, States
 from keima.search.cache import PositionCache, make_position_cache
 from keima.search.gumbel import halving_schedule
 from keima.search.handover import pass_rules_by_address
@@ -32,14 +32,13 @@ class Leaves(NamedTuple):
     state: States  # [S] scratch
     returns: Returns  # [players] scratch
     scratch: Floats  # [2, A]
-    outcomes: Actions  # [O] scratch
-    chances: Floats  # [O] scratch
+    moves: MoveScratch
     ownership: Actions  # [H * W] scratch
     lookahead: LookaheadScratch  # scratch
 
 
 class Workspace(NamedTuple):
-    """All that a compiled search of B trees reads and writes, in the order of ``advance_searches``'s arguments."""
+    """All that a compiled search of B trees reads and writes."""
 
     rules: Rules
     params: SearchParams
@@ -116,8 +115,7 @@ def make_leaves(game: Game, num_trees: int, settings: SearchSettings, *, proven_
         state=game.initial_state(),
         returns=np.zeros(game.num_players, np.float32),
         scratch=np.zeros((2, game.num_actions), np.float32),
-        outcomes=np.zeros(game.num_outcomes, np.int32),
-        chances=np.zeros(game.num_outcomes, np.float32),
+        moves=game.make_move_scratch(),
         ownership=np.zeros(game.height * game.width, np.int32),
         lookahead=make_lookahead_scratch(game, lookahead_depth(settings, game) if proven_results else 0),
     )

@@ -14,8 +14,8 @@ from keima.base.random import Streams, exponential, uniform
 from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
-from keima.games.game import CHANCE, Actions, Game, Rules, States
-from keima.search.cache import PositionCache, clear_position_cache
+from keima.games.game import CHANCE, Actions, Game
+from keima.search.cache import clear_position_cache
 from keima.search.chance import sample_chance_outcome
 from keima.search.decide import (
     choose_action,
@@ -25,7 +25,7 @@ from keima.search.decide import (
     write_move_weights,
     write_network_policy,
 )
-from keima.search.puct import Evaluate, Integers, SearchParams
+from keima.search.puct import Evaluate, Integers
 from keima.search.simulate import (
     NOT_FINITE,
     are_finite,
@@ -42,12 +42,11 @@ from keima.search.tree import (
     OVER,
     UNPROVEN,
     Floats,
-    Trees,
     find_child_by_action,
     make_node_root,
     reset_tree,
 )
-from keima.search.workspace import Leaves, make_workspace
+from keima.search.workspace import Workspace, make_workspace
 from keima.self_play.game_log import FINISHED, IDLE, PLAYING, GameLog, make_game_log
 
 MAX_WEIGHT = np.float32(65_535.0)  # that a record holds
@@ -58,7 +57,7 @@ NO_MOVES = np.empty(0, np.int32)
 class MoveParams(NamedTuple):
     """The numbers by which moves are made, from ``SearchSettings``."""
 
-    gumbel: bool
+    noisy_cheap_searches: bool
     num_simulations: int
     cheap_simulations: int
     full_search_probability: float
@@ -81,7 +80,7 @@ def make_move_params(settings: SearchSettings, game: Game) -> MoveParams:
         max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
     )
     return MoveParams(
-        gumbel=settings.algorithm == "gumbel",
+        noisy_cheap_searches=settings.algorithm == "gumbel",  # whose moves are chosen by its noise
         num_simulations=settings.num_simulations,
         cheap_simulations=settings.cheap_simulations,
         full_search_probability=settings.full_search_probability,
@@ -97,6 +96,15 @@ def make_move_params(settings: SearchSettings, game: Game) -> MoveParams:
         no_resign_fraction=settings.resignation.no_resign_fraction,
         max_plies=game.max_plies,
     )
+
+
+class GamesInPlay(NamedTuple):
+    """All that compiled self-play of B games reads and writes: game ``b`` is searched in tree ``b``."""
+
+    search: Workspace
+    moves: MoveParams
+    log: GameLog
+    renumbered: Integers  # [M] scratch
 
 
 class SelfPlay:
@@ -115,7 +123,7 @@ class SelfPlay:
     ) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
-        prepared = make_workspace(
+        search = make_workspace(
             game,
             settings,
             num_trees=parallel_games,
@@ -123,30 +131,19 @@ class SelfPlay:
             cheap_simulations=settings.cheap_simulations,
             cache_positions=cache_positions,
         )
-        rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
-        self._trees, self._empty_answers = trees, prepared.empty_answers
         self._log = make_game_log(game, parallel_games)
-        self._begin_arguments = (
-            rules,
-            make_move_params(settings, game),
-            trees,
-            self._states,
-            streams,
-            self._log,
-            self._leaves,
+        self._games = GamesInPlay(
+            search=search,
+            moves=make_move_params(settings, game),
+            log=self._log,
+            renumbered=np.zeros(search.max_nodes, np.int32),
         )
-        self._arguments = (
-            params,
-            *self._begin_arguments,
-            self._cache,
-            schedules,
-            np.zeros(prepared.max_nodes, np.int32),
-        )
+        self._empty_answers = search.empty_answers
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
-        self._begin_game = compile_for_types(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
-        self._advance_games = compile_for_types(advance_games, *self._arguments, *self._empty_answers)
+        self._begin_game = compile_for_types(begin_game, self._games, 0, np.uint64(0), 0, NO_MOVES)
+        self._advance_games = compile_for_types(advance_games, self._games, *self._empty_answers)
 
     @property
     def parallel_games(self) -> int:
@@ -175,8 +172,8 @@ class SelfPlay:
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
         idle = np.flatnonzero(self._log.slots.status == IDLE)
         for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
-            self._states[slot] = self.game.start
-            self._begin_game(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
+            self._games.search.states[slot] = self.game.start
+            self._begin_game(self._games, int(slot), np.uint64(seed), self.model_version, opening)
         self._num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
@@ -188,7 +185,8 @@ class SelfPlay:
         if self._waiting == 0:  # all games that are under way have just begun
             self._back_up_and_search(self._empty_answers)
         if self._waiting > 0:
-            answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game)
+            observations = self._games.search.leaves.observations[: self._waiting]
+            answers = evaluate_batch(self.evaluate, observations, self.game)
             self._back_up_and_search(answers)
             self.evaluations += len(answers[1])
         if self._finished == 0:
@@ -198,20 +196,20 @@ class SelfPlay:
         return [self._read_game_record(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
 
     def _back_up_and_search(self, answers: tuple[Floats, Floats]) -> None:
-        waiting, finished = self._advance_games(*self._arguments, *answers)
+        waiting, finished = self._advance_games(self._games, *answers)
         self._waiting = raise_if_failed(waiting)
         self._finished += finished
 
     def change_model(self, model_version: int) -> None:
         """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
         self.model_version = model_version
-        clear_position_cache(self._cache)
+        clear_position_cache(self._games.search.cache)
 
     def _read_game_record(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]
         slot.status = IDLE
         plies, entries = int(slot.ply), int(slot.policy_entries)
-        returns = self.game.returns(self._states[b])
+        returns = self.game.returns(self._games.search.states[b])
         if slot.resigned:
             returns[slot.resigned - 1] = -1.0
             returns[2 - slot.resigned] = 1.0
@@ -232,22 +230,12 @@ class SelfPlay:
 
 
 @compiled_without_refcounts
-def begin_game(
-    rules: Rules,
-    moves: MoveParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    log: GameLog,
-    leaves: Leaves,
-    b: int,
-    seed: int,
-    model_version: int,
-    opening: Actions,
-) -> None:
+def begin_game(games: GamesInPlay, b: int, seed: int, model_version: int, opening: Actions) -> None:
     """Start a game in slot ``b``, whose state is at the start already, and play its ``opening``."""
+    moves, trees, streams = games.moves, games.search.trees, games.search.streams
+    current_player, state = games.search.rules.current_player, games.search.states[b]
     streams[b] = seed
-    slot = log.slots[b]
+    slot = games.log.slots[b]
     slot.seed = seed
     slot.status = PLAYING
     slot.ply = 0
@@ -261,18 +249,19 @@ def begin_game(
     # Uniform in [0, 2 * share), so that the mean is the setting
     slot.random_move_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
     slot.may_resign = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
-    while rules.current_player(states[b]) == CHANCE:
-        play_chance_outcome(rules, states, streams, log, leaves, b)
+    while current_player(state) == CHANCE:
+        play_chance_outcome(games, b)
     for action in opening:
-        play_unsearched_move(rules, states, log, b, action, RANDOM_MOVE)
-    reset_tree(trees, b, rules.current_player(states[b]))
-    begin_move_search(moves, trees, streams, log, b)
+        play_unsearched_move(games, b, action, RANDOM_MOVE)
+    reset_tree(trees, b, current_player(state))
+    begin_move_search(games, b)
 
 
 @compiled_without_refcounts
-def begin_move_search(moves: MoveParams, trees: Trees, streams: Streams, log: GameLog, b: int) -> None:
+def begin_move_search(games: GamesInPlay, b: int) -> None:
     """Set the simulations of the next move: none for a random move, else those of a full or of a cheap search."""
-    search, slot = trees.searches[b], log.slots[b]
+    moves, streams = games.moves, games.search.streams
+    search, slot = games.search.trees.searches[b], games.log.slots[b]
     random = slot.ply < slot.random_plies
     search.active = True
     search.ready = False
@@ -280,117 +269,97 @@ def begin_move_search(moves: MoveParams, trees: Trees, streams: Streams, log: Ga
     search.full = not random and (
         moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
     )
-    search.noisy = search.full or (moves.gumbel and not random)
+    search.noisy = search.full or (moves.noisy_cheap_searches and not random)
     search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
 
 
 @compiled_without_refcounts
-def advance_games(
-    params: SearchParams,
-    rules: Rules,
-    moves: MoveParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    log: GameLog,
-    leaves: Leaves,
-    cache: PositionCache,
-    schedules: Integers,
-    renumbered: Integers,
-    logits: Floats,
-    values: Floats,
-) -> tuple[int, int]:
+def advance_games(games: GamesInPlay, logits: Floats, values: Floats) -> tuple[int, int]:
     """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]``, make the moves of complete searches, and find
     what to ask next.
 
     One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
     Returns:
-        The number n of positions to evaluate, ``leaves.observations[:n]``, or NOT_FINITE; and how many games were
-        finished.
+        The number n of positions to evaluate, ``games.search.leaves.observations[:n]``, or NOT_FINITE; and how many
+        games were finished.
     """
     if not are_finite(logits, values):
         return NOT_FINITE, 0
+    search, trees = games.search, games.search.trees
     answered = asked = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
     finished = 0
-    for b in range(len(log.slots)):
-        slot = log.slots[b]
+    for b in range(len(games.log.slots)):
+        slot = games.log.slots[b]
         if slot.status != PLAYING:
             continue
-        answered = back_up_answers(trees, leaves, cache, b, logits, values, answered)
+        answered = back_up_answers(search, b, logits, values, answered)
         while (
             slot.status == PLAYING and trees.searches[b].waiting == 0
         ):  # a search may end, and a cache may know, without asking
-            if trees.nodes[b, 0].stage == AWAITED or has_simulations_left(params, trees, b):
-                asked = collect_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+            if trees.nodes[b, 0].stage == AWAITED or has_simulations_left(search.params, trees, b):
+                asked = collect_leaves(search, b, asked)
                 continue
             if not trees.searches[b].ready:
-                prepare_root(params, trees, b, streams, leaves.scratch)
-            make_move(params, rules, moves, trees, states, streams, log, leaves, renumbered, b)
+                prepare_root(search.params, trees, b, search.streams, search.leaves.scratch)
+            make_move(games, b)
             if slot.status == PLAYING:
-                begin_move_search(moves, trees, streams, log, b)
+                begin_move_search(games, b)
             else:
                 finished += 1
     return asked, finished
 
 
 @compiled_without_refcounts
-def make_move(
-    params: SearchParams,
-    rules: Rules,
-    moves: MoveParams,
-    trees: Trees,
-    states: States,
-    streams: Streams,
-    log: GameLog,
-    leaves: Leaves,
-    renumbered: Integers,
-    b: int,
-) -> None:
+def make_move(games: GamesInPlay, b: int) -> None:
     """Choose, record and play game ``b``'s next move, and resolve the chance events that follow, if any."""
-    slot, weights = log.slots[b], leaves.scratch[0]
+    search, moves, log = games.search, games.moves, games.log
+    rules, params, trees, state = search.rules, search.params, search.trees, search.states[b]
+    slot, weights = log.slots[b], search.leaves.scratch[0]
     write_move_weights(params, trees, b, weights)
     value = root_value(params, trees, b, weights)
-    if should_resign(moves, trees, log, b, value):
+    if should_resign(games, b, value):
         slot.resigned = 1 + trees.nodes[b, 0].player
         slot.status = FINISHED
         return
-    record_policy_target(trees, log, weights, b)
-    astray = is_random_move(trees, streams, log, b)
+    record_policy_target(games, b, weights)
+    astray = is_random_move(games, b)
     if astray:
         write_network_policy(trees, b, weights)
-        action = sample_action(weights, EVEN_TEMPERATURE, streams, b)
+        action = sample_action(weights, EVEN_TEMPERATURE, search.streams, b)
     else:
-        action = choose_action(params, trees, b, weights, move_temperature(moves, streams, log, b), streams)
+        action = choose_action(search, b, weights, move_temperature(moves, search.streams, log, b))
     log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = value if params.has_rewards else min(max(value, -1.0), 1.0)
     if astray or slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
-    rules.step(states[b], np.int64(action))
+    rules.step(state, np.int64(action))
     child = find_child_by_action(trees, b, 0, action)
-    while slot.ply < moves.max_plies and rules.current_player(states[b]) == CHANCE and rules.terminal(states[b]) == 0:
-        outcome = play_chance_outcome(rules, states, streams, log, leaves, b)
+    while slot.ply < moves.max_plies and rules.current_player(state) == CHANCE and rules.terminal(state) == 0:
+        outcome = play_chance_outcome(games, b)
         child = find_child_by_action(trees, b, child, outcome) if child != NONE else NONE
-    if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
+    if rules.terminal(state) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
     elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
-        make_node_root(trees, b, child, renumbered)
+        make_node_root(trees, b, child, games.renumbered)
     else:
-        reset_tree(trees, b, rules.current_player(states[b]))
+        reset_tree(trees, b, rules.current_player(state))
 
 
 @compiled_without_refcounts
-def play_chance_outcome(rules: Rules, states: States, streams: Streams, log: GameLog, leaves: Leaves, b: int) -> int:
+def play_chance_outcome(games: GamesInPlay, b: int) -> int:
     """Draw, record and play nature's move in game ``b``; returns the outcome."""
-    outcome = sample_chance_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
-    play_unsearched_move(rules, states, log, b, outcome, CHANCE_OUTCOME)
+    search = games.search
+    outcome = sample_chance_outcome(search.rules, search.states[b], search.leaves.moves, search.streams, b)
+    play_unsearched_move(games, b, outcome, CHANCE_OUTCOME)
     return outcome
 
 
 @compiled_without_refcounts
-def play_unsearched_move(rules: Rules, states: States, log: GameLog, b: int, action: int, flag: int) -> None:
+def play_unsearched_move(games: GamesInPlay, b: int, action: int, flag: int) -> None:
     """Record and play a move of game ``b`` that no search has chosen: a chance outcome, or one of an opening."""
+    log = games.log
     slot = log.slots[b]
     log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = 0.0
@@ -398,7 +367,7 @@ def play_unsearched_move(rules: Rules, states: States, log: GameLog, b: int, act
     log.surprise[b, slot.ply] = 0.0
     log.policy_sizes[b, slot.ply] = 0
     slot.ply += 1
-    rules.step(states[b], np.int64(action))
+    games.search.rules.step(games.search.states[b], np.int64(action))
 
 
 @compiled_without_refcounts
@@ -416,23 +385,24 @@ def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) 
 
 
 @compiled_without_refcounts
-def is_random_move(trees: Trees, streams: Streams, log: GameLog, b: int) -> bool:
+def is_random_move(games: GamesInPlay, b: int) -> bool:
     """Draw whether game ``b`` makes a random move now, to reach positions that good play does not.
 
     Proven positions are played to their end.
     """
-    slot = log.slots[b]
-    if slot.random_move_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
+    slot, root = games.log.slots[b], games.search.trees.nodes[b, 0]
+    if slot.random_move_share == 0 or slot.ply < slot.random_plies or root.proven != UNPROVEN:
         return False
-    return uniform(streams, b) < slot.random_move_share
+    return uniform(games.search.streams, b) < slot.random_move_share
 
 
 @compiled_without_refcounts
-def should_resign(moves: MoveParams, trees: Trees, log: GameLog, b: int, value: float) -> bool:
+def should_resign(games: GamesInPlay, b: int, value: float) -> bool:
     """Count the moves that the player to move found lost in a row; returns whether the player resigns now."""
+    moves = games.moves
     if not moves.resignation:
         return False
-    slot, player = log.slots[b], trees.nodes[b, 0].player
+    slot, player = games.log.slots[b], games.search.trees.nodes[b, 0].player
     slot.hopeless_moves[player] = slot.hopeless_moves[player] + 1 if value <= moves.resign_below else 0
     return (
         slot.may_resign
@@ -443,8 +413,9 @@ def should_resign(moves: MoveParams, trees: Trees, log: GameLog, b: int, value: 
 
 
 @compiled_without_refcounts
-def record_policy_target(trees: Trees, log: GameLog, weights: Floats, b: int) -> None:
+def record_policy_target(games: GamesInPlay, b: int, weights: Floats) -> None:
     """Record the policy target ``weights`` ``[A]`` of a full search; a cheap search has none."""
+    log, trees = games.log, games.search.trees
     slot = log.slots[b]
     log.flags[b, slot.ply] = 0
     log.surprise[b, slot.ply] = 0.0

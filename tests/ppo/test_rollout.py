@@ -6,6 +6,7 @@ from keima.learning.ranks.process_group import ALONE
 from keima.ppo.actor_critic import ActorCritic, LSTMState
 from keima.ppo.rollout import (
     Collector,
+    JudgedSteps,
     estimate_advantages,
     merge_statistics,
     normalize_advantages,
@@ -34,7 +35,7 @@ def test_advantages_are_the_sums_that_define_them() -> None:
     rewards, values, after = (rng.normal(size=(30, 3)).astype(np.float32) for _ in range(3))
     ended = rng.choice([0, 0, 0, 1, 2], (30, 3)).astype(np.int8)
     after[:-1][ended[:-1] == 0] = values[1:][ended[:-1] == 0]
-    advantages, returns = estimate_advantages(rewards, values, after, ended, 0.9, 0.8)
+    advantages, returns = estimate_advantages(JudgedSteps(rewards, values, after, ended), 0.9, 0.8)
     for b in range(3):
         for t in range(30):
             total, weight = 0.0, 1.0
@@ -51,7 +52,8 @@ def test_advantages_are_the_sums_that_define_them() -> None:
 def test_termination_ends_the_returns_and_truncation_adds_the_estimated_rest() -> None:
     one, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     for kind, expected in ((1, 1.0), (2, 1.0 + 0.9 * 7)):
-        _, returns = estimate_advantages(one, zero, 7 * one, np.full((1, 1), kind, np.int8), 0.9, 0.8)
+        steps = JudgedSteps(one, zero, 7 * one, np.full((1, 1), kind, np.int8))
+        _, returns = estimate_advantages(steps, 0.9, 0.8)
         assert returns[0, 0] == pytest.approx(expected)
 
 

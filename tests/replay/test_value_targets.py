@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keima.games.game import CHANCE
-from keima.replay.value_targets import SearchedGames, write_value_targets
+from keima.replay.value_targets import ReturnParams, SearchedGames, write_value_targets
 
 
 def targets_of(
@@ -53,7 +53,7 @@ def targets_of(
     )
     found = np.zeros((count, 1), np.float32)
     start = np.zeros(1, np.uint64)
-    write_value_targets.py_func(rules, start, games, td_lambda, discount, found)
+    write_value_targets.py_func(rules, start, games, ReturnParams(td_lambda=td_lambda, discount=discount), found)
     return found[:, 0].tolist()
 
 

@@ -50,7 +50,7 @@ class Forest:
         self.states[:], self.streams[:] = states, np.arange(count)
         self._renumbered = np.zeros(work.max_nodes, np.int32)
         self._empty_answers = work.empty_answers
-        self._advance_searches = compile_for_types(advance_searches, *work, *self._empty_answers)
+        self._advance_searches = compile_for_types(advance_searches, work, *self._empty_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
         for b in range(count):
@@ -58,7 +58,7 @@ class Forest:
 
     def select(self) -> int:
         """Simulate; return the number of leaves that await evaluation."""
-        return int(self._advance_searches(*self._work, *self._empty_answers))
+        return int(self._advance_searches(self._work, *self._empty_answers))
 
     def answer(self, count: int) -> None:
         """Evaluate those leaves, without new simulations."""
@@ -66,7 +66,7 @@ class Forest:
         answers = evaluate_batch(
             self.evaluate, self.leaves.observations[:count], self.game, num_values=self._work.num_values
         )
-        self._advance_searches(*self._work, *answers)
+        self._advance_searches(self._work, *answers)
         self.trees.searches.active = True
 
     def step(self) -> int:

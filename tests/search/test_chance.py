@@ -79,9 +79,9 @@ def test_outcomes_are_as_frequent_as_they_are_probable() -> None:
     state = SMALL.initial_state()
     SMALL.play(state, 8)  # a 2 in the middle
     expected = dict(zip(*(array.tolist() for array in SMALL.chance_outcomes(state)), strict=True))
-    streams, outcomes, chances = np.array([3], np.uint64), np.zeros(18, np.int32), np.zeros(18, np.float32)
+    streams, scratch = np.array([3], np.uint64), SMALL.make_move_scratch()
     draws = 5_000
-    counts = Counter(sample_chance_outcome(SMALL.rules, state, outcomes, chances, streams, 0) for _ in range(draws))
+    counts = Counter(sample_chance_outcome(SMALL.rules, state, scratch, streams, 0) for _ in range(draws))
     assert counts.keys() == expected.keys()
     chi_square = sum((counts[outcome] - draws * p) ** 2 / (draws * p) for outcome, p in expected.items())
     assert chi_square < 37.7  # the 99.9 % quantile for 15 degrees of freedom

@@ -12,6 +12,7 @@ from keima.games import Game, load_game
 from keima.search.decide import choose_action, policy_surprise, root_value, write_move_weights
 from keima.search.puct import search_params
 from keima.search.tree import DRAW, LOSS, UNPROVEN, WIN, WITH_PRIORS, Trees, make_trees
+from keima.search.workspace import make_workspace
 
 GAME = load_game("tic_tac_toe")
 
@@ -64,9 +65,10 @@ def value_of(trees: Trees) -> float:
 
 def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, **settings: Any) -> NDArray[np.int64]:
     """Return how often each action is chosen."""
-    params, streams = search_params(SearchSettings(**settings), GAME, max_visits=1000), np.array([7], np.uint64)
+    work = make_workspace(GAME, SearchSettings(**settings), num_trees=1, simulations=1000)._replace(trees=trees)
+    work.streams[0] = 7
     array = np.array(weights, np.float32)
-    actions = [choose_action(params, trees, 0, array, temperature, streams) for _ in range(draws)]
+    actions = [choose_action(work, 0, array, temperature) for _ in range(draws)]
     return np.bincount(actions, minlength=len(weights))
 
 

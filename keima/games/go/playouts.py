@@ -12,6 +12,8 @@ from keima.compilation.random import Streams, random_below
 from keima.games.game import Game, Rules, States
 from keima.games.go.board import BLACK, WHITE, view_board
 
+PLIES_PER_POINT = 3  # of a board, at most in a random game
+
 
 @compiled
 def play_random_game(rules: Rules, state: States, legal: NDArray[np.int32], streams: Streams, most: int) -> None:
@@ -44,18 +46,13 @@ def play_random_game(rules: Rules, state: States, legal: NDArray[np.int32], stre
 
 @compiled
 def add_random_game_ownership(
-    rules: Rules,
-    start: States,
-    legal: NDArray[np.int32],
-    count: int,
-    streams: Streams,
-    most: int,
-    owned: NDArray[np.int64],
+    rules: Rules, start: States, count: int, streams: Streams, owned: NDArray[np.int64]
 ) -> None:
     """Play ``count`` games; add 1 to ``owned`` ``[size, size]`` where a point ends as Black's, -1 where as White's."""
+    legal = np.empty(owned.size + 1, np.int32)  # all points and the pass
     for _ in range(count):
         state = start.copy()
-        play_random_game(rules, state, legal, streams, most)
+        play_random_game(rules, state, legal, streams, PLIES_PER_POINT * owned.size)
         board = view_board(state)
         for row in range(board.size):
             for column in range(board.size):
@@ -71,13 +68,5 @@ def estimate_ownership(game: Game, state: States, *, playouts: int = 200, seed: 
     """Expected ownership ``[size, size]`` from 1, Black's, to -1, White's. The game must not be over."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
-    add_random_game_ownership(
-        game.rules,
-        state,
-        np.empty(game.num_actions, np.int32),
-        playouts,
-        np.array([seed], np.uint64),
-        3 * size * size,
-        owned,
-    )
+    add_random_game_ownership(game.rules, state, playouts, np.array([seed], np.uint64), owned)
     return owned / playouts

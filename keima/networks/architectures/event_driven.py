@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from keima.networks.architectures.layers import ConvNorm, pooling_width_scale
 from keima.networks.architectures.spiking_layers import SpikingBlock, SpikingPooledBlock, SpikingTower
-from keima.networks.kernels.spike_kernels import Numbers, run_block, run_first_layer, run_last_layer
+from keima.networks.kernels.spike_kernels import BlockWeights, Numbers, run_block, run_first_layer, run_last_layer
 
 
 class EventConvolution:
@@ -34,30 +34,27 @@ class EventBlock:
 
     def __init__(self, layer: nn.Module) -> None:
         assert isinstance(layer, SpikingBlock | SpikingPooledBlock)
-        self.second = EventConvolution(layer.second)
+        second = EventConvolution(layer.second)
         if isinstance(layer, SpikingPooledBlock):
-            self.first = EventConvolution(layer.first, layer.pooled)
-            self.pool = (
-                layer.bias.weight.detach().float().contiguous().numpy(),
-                layer.bias.bias.detach().float().numpy(),
-            )
+            first = EventConvolution(layer.first, layer.pooled)
+            pool = layer.bias.weight.detach().float().contiguous().numpy()
+            pool_bias = layer.bias.bias.detach().float().numpy()
         else:
-            self.first = EventConvolution(layer.first)
-            channels = len(self.first.bias)
-            self.pool = np.empty((channels, 0), np.float32), np.empty(channels, np.float32)
+            first = EventConvolution(layer.first)
+            channels = len(first.bias)
+            pool, pool_bias = np.empty((channels, 0), np.float32), np.empty(channels, np.float32)
+        self._weights = BlockWeights(
+            first=first.weight,
+            first_bias=first.bias,
+            second=second.weight,
+            second_bias=second.bias,
+            pool=pool,
+            pool_bias=pool_bias,
+        )
 
     def __call__(self, currents: Numbers, board: tuple[int, int]) -> None:
         """Currents ``[N, T, points, C]``, in place."""
-        run_block(
-            currents,
-            self.first.weight,
-            self.first.bias,
-            self.second.weight,
-            self.second.bias,
-            *self.pool,
-            board,
-            pooling_width_scale(*board),
-        )
+        run_block(currents, self._weights, board, pooling_width_scale(*board))
 
 
 class EventDrivenNetwork:

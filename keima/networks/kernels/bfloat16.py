@@ -17,5 +17,6 @@ def bfloat16_to_float32(word: int) -> float:
 @inlined
 def float32_to_bfloat16(number: float) -> int:
     """The nearest bfloat16 word, ties to even."""
+    # Adding 0x7FFF, or 0x8000 where the last kept bit is 1, carries into that bit above a half, and at a half to even
     bits = np.float32(number).view(np.uint32)
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))  # type: ignore[return-value]

@@ -6,6 +6,8 @@ in place of firing's, and ignores the loss of ``THRESHOLD``. Currents may be bfl
 that no comparison is rounded.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,21 +20,47 @@ BLOCK_NEURONS = 1024  # computed together, so that their membranes fit the proce
 CHANNEL_BITS = 16  # of an event
 
 Numbers = NDArray[np.float32]
-Events = NDArray[
-    np.int64
-]  # a point of a map with a margin of one, and a channel: keima/networks/architectures/event_driven.py
+
+
+class Events(NamedTuple):
+    """Space for K events: spikes, or nonzero elements of an observation."""
+
+    # [K] a point of a map with a margin of one, and a channel: keima/networks/architectures/event_driven.py
+    places: NDArray[np.int64]
+    strengths: Numbers  # [K]
+
+
+class Neurons(NamedTuple):
+    """The neurons of a map, ``C`` at each point."""
+
+    currents: Numbers  # [points, C]
+    bias: Numbers  # [C], added to the currents
+    membranes: Numbers  # [points, C] potentials after the step before
+
+
+class BlockWeights(NamedTuple):
+    """The weights of a block of the tower, with P pooled channels or none."""
+
+    first: Numbers  # of the first convolution, whose last P outputs are pooled
+    first_bias: Numbers
+    second: Numbers  # of the second convolution, over the outputs of the first that are not pooled
+    second_bias: Numbers
+    pool: Numbers  # [outputs that are not pooled, 3 * P]
+    pool_bias: Numbers  # of the outputs that are not pooled
 
 
 @inlined
 def step_membrane(membrane: float, current: float) -> float:
     """The potential of a membrane after a step with this current."""
     fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
+    # u(t) = DECAY * u(t - 1) + I(t) - THRESHOLD * s(t - 1), where s = 1 if u > THRESHOLD, else 0
     return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
 
 
 @inlined
 def surrogate_slope(membrane: float) -> float:
     """The surrogate derivative of firing with respect to the membrane's potential."""
+    # ds / du = 1 / (1 + (pi * (u - THRESHOLD))**2), the slope of an arc tangent (Fang et al. 2021)
     steepness = np.float32(np.pi) * (membrane - np.float32(THRESHOLD))
     return np.float32(1) / (np.float32(1) + steepness * steepness)  # type: ignore[return-value]
 
@@ -82,6 +110,7 @@ def backpropagate_spikes(currents: Numbers, gradients: Numbers) -> None:
         for t in range(steps - 1, -1, -1):
             gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
             for i in range(count):
+                # dL / du(t) = DECAY * dL / du(t + 1) + dL / ds(t) * ds / du; dI = du, so that it replaces dL / ds(t)
                 later[i] = np.float32(DECAY) * later[i] + gradient[i] * surrogate_slope(membrane[i])
                 gradient[i] = later[i]
 
@@ -101,6 +130,7 @@ def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
         for t in range(steps - 1, -1, -1):
             gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
             for i in range(count):
+                # dL / du(t) = DECAY * dL / du(t + 1) + dL / ds(t) * ds / du; dI = du, so that it replaces dL / ds(t)
                 later[i] = np.float32(DECAY) * later[i] + bfloat16_to_float32(gradient[i]) * surrogate_slope(
                     membrane[i]
                 )
@@ -128,13 +158,12 @@ def add_to_points(currents: Numbers, bias: Numbers) -> None:
 
 
 @compiled_without_refcounts
-def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, row_points: int, out: Numbers) -> None:
-    """Add the contribution of each event to the currents around it.
+def add_events(events: Events, count: int, weights: Numbers, row_points: int, out: Numbers) -> None:
+    """Add the contribution of each of the first ``count`` events to the currents around it.
 
     Args:
-        events: of which the first ``count`` are used.
+        events: some.
         count: the number of events.
-        strength: of each event.
         weights: ``[inputs, 3, 3 * outputs]``: the rows above, at and below the event, three points each.
         row_points: points in a row of the map.
         out: currents ``[points * outputs]``.
@@ -142,8 +171,8 @@ def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, 
     width = weights.shape[2]
     outputs = width // 3
     for k in range(count):
-        point, channel = events[k] >> CHANNEL_BITS, events[k] & ((1 << CHANNEL_BITS) - 1)
-        factor = strength[k]
+        point, channel = events.places[k] >> CHANNEL_BITS, events.places[k] & ((1 << CHANNEL_BITS) - 1)
+        factor = events.strengths[k]
         for row in range(3):
             start = (point + (row - 1) * row_points - 1) * outputs
             below, weight = out[start : start + width], weights[channel, row]
@@ -152,28 +181,20 @@ def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, 
 
 
 @compiled_without_refcounts
-def find_events(
-    currents: Numbers,
-    bias: Numbers,
-    membranes: Numbers,
-    channels: tuple[int, int],
-    board: tuple[int, int],
-    events: Events,
-) -> int:
+def find_events(neurons: Neurons, channels: tuple[int, int], board: tuple[int, int], events: Events) -> int:
     """Advance the neurons of a range of channels by one step, and list those that fire.
 
     Args:
-        currents: ``[points, C]``.
-        bias: ``[C]``, added to the currents.
-        membranes: ``[points, C]``, from the step before; updated.
+        neurons: their membranes are updated.
         channels: the first channel, and the end of the range.
         board: its height and width, without the margin.
-        events: receives the spikes; their channels are counted from ``channels[0]``.
+        events: their places receive the spikes, whose channels are counted from ``channels[0]``.
 
     Returns:
         The number of spikes.
     """
-    count = 0
+    currents, bias, membranes = neurons
+    places, count = events.places, 0
     first, last = channels
     height, width = board
     for y in range(height):
@@ -184,7 +205,7 @@ def find_events(
             for c in range(last - first):
                 membrane[c] = step_membrane(membrane[c], current[c] + added[c])
             for c in range(last - first):
-                events[count] = point << CHANNEL_BITS | c
+                places[count] = point << CHANNEL_BITS | c
                 count += membrane[c] > np.float32(THRESHOLD)
     return count
 
@@ -194,50 +215,36 @@ def run_first_layer(observations: Numbers, weights: Numbers, bias: Numbers, curr
     """Observations ``[N, inputs, H, W]`` -> the same currents at every time step, ``[N, T, points, C]``."""
     count, inputs, height, width = observations.shape
     steps, points, channels = currents.shape[1:]
-    events, strength = np.empty(inputs * height * width, np.int64), np.empty(inputs * height * width, np.float32)
+    size = inputs * height * width
+    events = Events(np.empty(size, np.int64), np.empty(size, np.float32))
     for n in range(count):
         found = 0
         for channel in range(inputs):
             for y in range(height):
                 for x in range(width):
-                    events[found] = ((y + 1) * (width + 2) + x + 1) << CHANNEL_BITS | channel
-                    strength[found] = observations[n, channel, y, x]
-                    found += strength[found] != np.float32(0)
+                    events.places[found] = ((y + 1) * (width + 2) + x + 1) << CHANNEL_BITS | channel
+                    events.strengths[found] = observations[n, channel, y, x]
+                    found += events.strengths[found] != np.float32(0)
         fill_points(currents[n, 0], bias)
-        add_events(events, found, strength, weights, width + 2, currents[n, 0].reshape(points * channels))
+        add_events(events, found, weights, width + 2, currents[n, 0].reshape(points * channels))
         for step in range(1, steps):
             currents[n, step] = currents[n, 0]
 
 
 @compiled
-def run_block(
-    currents: Numbers,
-    first: Numbers,
-    first_bias: Numbers,
-    second: Numbers,
-    second_bias: Numbers,
-    pool_weight: Numbers,
-    pool_bias: Numbers,
-    board: tuple[int, int],
-    scale: float,
-) -> None:
+def run_block(currents: Numbers, block: BlockWeights, board: tuple[int, int], scale: float) -> None:
     """A block of the tower, in place.
 
     Args:
         currents: ``[N, T, points, C]``.
-        first: weights of the first convolution; with pooling, its last outputs are pooled.
-        first_bias: of the first convolution.
-        second: weights of the second convolution, over the outputs of the first that are not pooled.
-        second_bias: of the second convolution.
-        pool_weight: ``[outputs that are not pooled, 3 * outputs that are]``; without pooling, ``[C, 0]``.
-        pool_bias: of the outputs that are not pooled.
+        block: its weights.
         board: its height and width, without the margin.
         scale: of the second of the three numbers into which a channel is pooled.
     """
     count, steps, points, channels = currents.shape
     height, width = board
-    steered, pooled = pool_weight.shape[0], pool_weight.shape[1] // 3
-    events, ones = np.empty(points * channels + 1, np.int64), np.ones(points * channels, np.float32)
+    steered, pooled = block.pool.shape[0], block.pool.shape[1] // 3
+    events = Events(np.empty(points * channels + 1, np.int64), np.ones(points * channels, np.float32))
     outer, inner = np.empty((points, channels), np.float32), np.empty((points, channels), np.float32)
     between = np.empty((points, channels), np.float32)
     nothing, bias = np.zeros(channels, np.float32), np.zeros(channels, np.float32)
@@ -246,27 +253,28 @@ def run_block(
         outer[:], inner[:] = 0, 0
         for step in range(steps):
             current = currents[n, step]
-            found = find_events(current, nothing, outer, (0, channels), board, events)
-            fill_points(between, first_bias)
-            add_to_points(current, second_bias)
-            add_events(events, found, ones, first, width + 2, between.reshape(points * channels))
+            found = find_events(Neurons(current, nothing, outer), (0, channels), board, events)
+            fill_points(between, block.first_bias)
+            add_to_points(current, block.second_bias)
+            add_events(events, found, block.first, width + 2, between.reshape(points * channels))
             if pooled:
-                found = find_events(between, nothing, inner, (steered, channels), board, events)
+                found = find_events(Neurons(between, nothing, inner), (steered, channels), board, events)
                 summary[:] = 0
                 for k in range(found):
-                    channel = events[k] & ((1 << CHANNEL_BITS) - 1)
+                    channel = events.places[k] & ((1 << CHANNEL_BITS) - 1)
                     summary[channel] += np.float32(1)
                     summary[2 * pooled + channel] = 1
+                # Global pooling (Wu 2019): of each channel the mean, the scaled mean, and the maximum, 1 after a spike
                 for channel in range(pooled):
                     summary[channel] /= np.float32(height * width)
                     summary[pooled + channel] = summary[channel] * np.float32(scale)
                 for c in range(steered):
-                    total = pool_bias[c]
+                    total = block.pool_bias[c]
                     for k in range(3 * pooled):
-                        total += pool_weight[c, k] * summary[k]
+                        total += block.pool[c, k] * summary[k]
                     bias[c] = total
-            found = find_events(between, bias, inner, (0, steered), board, events)
-            add_events(events, found, ones, second, width + 2, current.reshape(points * channels))
+            found = find_events(Neurons(between, bias, inner), (0, steered), board, events)
+            add_events(events, found, block.second, width + 2, current.reshape(points * channels))
 
 
 @compiled
@@ -274,14 +282,15 @@ def run_last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) ->
     """Currents ``[N, T, points, C]`` -> the firing rate of each neuron, ``[N, H * W, C]``."""
     count, steps, points, channels = currents.shape
     height, width = board
-    events, nothing = np.empty(points * channels + 1, np.int64), np.zeros(channels, np.float32)
+    events = Events(np.empty(points * channels + 1, np.int64), np.empty(0, np.float32))
+    nothing = np.zeros(channels, np.float32)
     membranes = np.empty((points, channels), np.float32)
     for n in range(count):
         membranes[:] = 0
         for step in range(steps):
-            found = find_events(currents[n, step], nothing, membranes, (0, channels), board, events)
+            found = find_events(Neurons(currents[n, step], nothing, membranes), (0, channels), board, events)
             for k in range(found):
-                point, channel = events[k] >> CHANNEL_BITS, events[k] & ((1 << CHANNEL_BITS) - 1)
+                point, channel = events.places[k] >> CHANNEL_BITS, events.places[k] & ((1 << CHANNEL_BITS) - 1)
                 y, x = point // (width + 2) - 1, point % (width + 2) - 1
                 rates[n, y * width + x, channel] += np.float32(1)
         for point in range(height * width):

@@ -28,6 +28,7 @@ WINDOW = 5  # points along each side of what a tile depends on
 TILES_AT_ONCE = 144  # more would not stay in the processor's cache between the transforms
 MOST_THREADS = 2  # the transforms use only one
 LEAST_WIDTH = 20  # as of layers with 40 inputs and outputs, or with 32 and 64
+# G in Y = A'[(Gg) * (B'd)] (Lavin & Gray 2016): the weights of a line as a polynomial, at the five points
 _LINE = np.array([[1 / 2, 0, 0], [-1 / 2, -1 / 2, -1 / 2], [-1 / 6, 1 / 6, -1 / 6], [1 / 6, 1 / 3, 2 / 3], [0, 0, 1]])
 WEIGHT_TRANSFORM = torch.from_numpy(np.kron(_LINE, _LINE)).float()  # [25, 9]
 
@@ -51,6 +52,7 @@ def transform_inputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out:
 
     One loop for each output, since compilers give up vectorizing loops over many arrays.
     """
+    # B'd in Y = A'[(Gg) * (B'd)], the rows of B' at the points 0, 1, -1, 2 and infinity (Lavin & Gray 2016)
     two, three = np.float32(2), np.float32(3)
     to_0, to_1, to_2, to_3, to_4 = out
     for i in range(len(a)):
@@ -68,6 +70,7 @@ def transform_inputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out:
 @inlined
 def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
     """Transform five products in a line into three results, for many lines."""
+    # A'm, where m is the sum of (Gg) * (B'd) over the input channels (Lavin & Gray 2016)
     two, four = np.float32(2), np.float32(4)
     to_0, to_1, to_2 = out
     for i in range(len(a)):
@@ -81,6 +84,7 @@ def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out
 @inlined
 def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
     """The transpose of ``transform_outputs``: gradients of three results in a line -> those of five products."""
+    # A dY, since dL / dm = A dL / dY
     two, four = np.float32(2), np.float32(4)
     to_0, to_1, to_2, to_3, to_4 = out
     for i in range(len(a)):

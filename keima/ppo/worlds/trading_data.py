@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,16 @@ SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(6)
 REGIMES = 3
 PARTS = 4  # steps within a bar, which determine its high and low
 YEAR = 252.0  # bars, if one is a day
+
+
+class Bar(NamedTuple):
+    """A bar: its prices and its volume."""
+
+    open: float
+    high: float
+    low: float
+    close: float
+    volume: float
 
 
 class BadHistory(ValueError):
@@ -89,9 +99,7 @@ def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 
 
 @compiled
-def simulate_bar(
-    parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int
-) -> tuple[float, float, float, float, float]:
+def simulate_bar(parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int) -> Bar:
     """The next bar of world ``b``'s market; later bars are not drawn yet."""
     if uniform(streams, b) < parameters[SWITCH]:
         market[b, REGIME] = (int(market[b, REGIME]) + 1 + random_below(streams, b, REGIMES - 1)) % REGIMES
@@ -100,8 +108,11 @@ def simulate_bar(
     before = market[b, PRICE]
     price = before + 0.2 * volatility * normal(streams, b)
     if uniform(streams, b) < parameters[JUMPS]:
+        # A jump of the logarithm, normal around 0 (jump diffusion, Merton 1976)
         price += parameters[JUMP_SIZE] * normal(streams, b)
     first = highest = lowest = price
+    # d log p = (reversion * (log F - log p) + drift - volatility**2 / 2) dt + volatility dW: geometric Brownian motion
+    # that reverts to the fair value F (after Schwartz 1997), in PARTS steps of 1 / PARTS of a bar
     pull = (parameters[REVERSION] * (market[b, FAIR] - before) + drift - 0.5 * volatility * volatility) / PARTS
     for _ in range(PARTS):
         price += pull + volatility / math.sqrt(PARTS) * normal(streams, b)
@@ -109,7 +120,7 @@ def simulate_bar(
     market[b, FAIR] += drift
     market[b, PRICE] = price
     volume = 1e6 * math.exp(0.3 * normal(streams, b)) * (1.0 + abs(price - before) / volatility)
-    return math.exp(first), math.exp(highest), math.exp(lowest), math.exp(price), volume
+    return Bar(math.exp(first), math.exp(highest), math.exp(lowest), math.exp(price), volume)
 
 
 def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:

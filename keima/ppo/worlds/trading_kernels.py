@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, compiled_without_refcounts
 from keima.compilation.random import Streams, random_below
-from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars, begin_market, simulate_bar
+from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bar, Bars, begin_market, simulate_bar
 from keima.ppo.worlds.world import StepResult
 
 Doubles = NDArray[np.float64]
@@ -94,27 +94,38 @@ class Tape(NamedTuple):
     lengths: Counts  # [2]
 
 
+class TapeEntry(NamedTuple):
+    """A bar as it is recorded."""
+
+    close: float
+    value: float  # of the account
+    trade: int  # which of ``TRADES``
+    price: float  # of the trade, if there was one
+
+
 @compiled_without_refcounts
-def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, float, float, float, float]:
-    """Advance by a bar: open, high, low, close, volume."""
+def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> Bar:
+    """Advance by a bar."""
     history = rules.history
     if len(history) == 0:
         return simulate_bar(rules.market, worlds.markets, worlds.streams, b)
     row = worlds.counters[b, ROW]
     worlds.counters[b, ROW] = row + 1
-    return history[row, OPEN], history[row, HIGH], history[row, LOW], history[row, CLOSE], history[row, VOLUME]
+    return Bar(history[row, OPEN], history[row, HIGH], history[row, LOW], history[row, CLOSE], history[row, VOLUME])
 
 
 @compiled_without_refcounts
-def update_features(known: Doubles, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
+def update_features(known: Doubles, b: int, bar: Bar) -> None:
     """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
+    high, low, close = bar.high, bar.low, bar.close
     logarithm = math.log(close)
     change = logarithm - known[b, LOG_CLOSE]
-    log_volume = math.log(volume + 1.0)
-    known[b, OPENED], known[b, CLOSED_AT] = first, close
+    log_volume = math.log(bar.volume + 1.0)
+    known[b, OPENED], known[b, CLOSED_AT] = bar.open, close
     known[b, LAST], known[b, LOG_CLOSE] = change, logarithm
     known[b, RANGE] = math.log(high / low)
     known[b, PLACE] = 2.0 * (close - low) / (high - low) - 1.0 if high > low else 0.0
+    # Exponential moving averages over n bars: m += (x - m) * 2 / (n + 1), for n = 5, 20 and 60
     known[b, FAST] += (change - known[b, FAST]) / 3.0
     known[b, MIDDLE] += (change - known[b, MIDDLE]) / 10.5
     known[b, SLOW] += (change - known[b, SLOW]) / 30.5
@@ -135,14 +146,13 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
         begin_market(rules.market, worlds.markets, worlds.streams, b)
     else:
         counters[b, ROW] = random_below(worlds.streams, b, len(rules.history) - PAST - rules.counts[WINDOW] + 1)
-    first, high, low, close, volume = next_bar(rules, worlds, b)
-    known[b, LOG_CLOSE] = known[b, MEAN] = math.log(first)
-    known[b, SQUARE] = (0.5 * math.log(high / low)) ** 2
-    known[b, LOG_VOLUME] = math.log(volume + 1.0)
-    update_features(known, b, first, high, low, close, volume)
+    bar = next_bar(rules, worlds, b)
+    known[b, LOG_CLOSE] = known[b, MEAN] = math.log(bar.open)
+    known[b, SQUARE] = (0.5 * math.log(bar.high / bar.low)) ** 2  # of half the range, until there are returns
+    known[b, LOG_VOLUME] = math.log(bar.volume + 1.0)
+    update_features(known, b, bar)
     for _ in range(PAST - 1):
-        first, high, low, close, volume = next_bar(rules, worlds, b)
-        update_features(known, b, first, high, low, close, volume)
+        update_features(known, b, next_bar(rules, worlds, b))
 
 
 @compiled_without_refcounts
@@ -189,6 +199,7 @@ def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, ma
         return SHORT_CLOSED if side > 0.0 else LONG_CLOSED, price
     net, gross = net_units(lots, held, b)
     size = shares[LOT] * shares[CAPITAL]
+    # Gross exposure after the order is at most EXPOSURE times the equity: cash + net units * price
     room = shares[EXPOSURE] * (accounts[b, CASH] + net * market_price) - gross * market_price
     if held == rules.counts[MAX_POSITIONS] or (side < 0.0 and rules.counts[SHORT] == 0) or size > room * (1.0 + 1e-9):
         return NOTHING, market_price
@@ -211,6 +222,7 @@ def write_observation(rules: TradingRules, worlds: Accounts, b: int, out: NDArra
     for i in range(held):
         paid += worlds.lots[b, i, PAID]
     net, _ = net_units(worlds.lots, held, b)
+    # A return in volatilities; the mean of n returns has a standard deviation of volatility / sqrt(n)
     out[b, 0] = known[b, LAST] / volatility
     out[b, 1] = known[b, RANGE] / volatility
     out[b, 2] = known[b, PLACE]
@@ -241,19 +253,19 @@ def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Co
     """A bar in every world; where an episode ends, another begins."""
     accounts, counters, capital = worlds.accounts, worlds.counters, rules.shares[CAPITAL]
     for b in range(len(worlds.streams)):
-        first, high, low, close, volume = next_bar(rules, worlds, b)
-        trade, price = execute_order(rules, worlds, b, actions[b], first)
+        bar = next_bar(rules, worlds, b)
+        trade, price = execute_order(rules, worlds, b, actions[b], bar.open)
         net, _ = net_units(worlds.lots, counters[b, LOTS], b)
-        value = accounts[b, CASH] + net * close
+        value = accounts[b, CASH] + net * bar.close
         now.rewards[b] = 100.0 * (value - accounts[b, VALUE]) / capital
         accounts[b, VALUE] = value
-        update_features(worlds.known, b, first, high, low, close, volume)
+        update_features(worlds.known, b, bar)
         counters[b, TIME] += 1
         now.terminated[b] = value <= rules.shares[RUIN] * capital
         now.truncated[b] = not now.terminated[b] and counters[b, TIME] == rules.counts[WINDOW]
         ended = now.terminated[b] or now.truncated[b]
         if b == 0:
-            record_bar(tape, counters[0, TIME], ended, close, value, trade, price)
+            record_bar(tape, counters[0, TIME], ended, TapeEntry(bar.close, value, trade, price))
         write_observation(rules, worlds, b, now.observations)
         if ended:
             now.last_observations[b] = now.observations[b]
@@ -269,7 +281,7 @@ def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Co
 
 
 @compiled_without_refcounts
-def record_bar(tape: Tape, time: int, ended: bool, close: float, value: float, trade: int, price: float) -> None:
+def record_bar(tape: Tape, time: int, ended: bool, entry: TapeEntry) -> None:
     """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths
     if time == 1:
@@ -277,12 +289,8 @@ def record_bar(tape: Tape, time: int, ended: bool, close: float, value: float, t
     if lengths[0] != time - 1:
         return
     now, last = tape.bars[0], tape.bars[1]
-    now[time - 1, CLOSE_WAS], now[time - 1, VALUE_WAS], now[time - 1, TRADE], now[time - 1, FILLED_AT] = (
-        close,
-        value,
-        trade,
-        price,
-    )
+    now[time - 1, CLOSE_WAS], now[time - 1, VALUE_WAS] = entry.close, entry.value
+    now[time - 1, TRADE], now[time - 1, FILLED_AT] = entry.trade, entry.price
     lengths[0] = time
     if ended:
         for i in range(time):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
-from keima.games.game import CHANCE, Actions, Floats, Game, Returns, Rules, States
+from keima.games.game import CHANCE, Actions, Game, MoveScratch, Returns, Rules, States
 from keima.search.chance import sample_chance_outcome
 from keima.search.lookahead import copy_state
 from keima.search.tree import NONE
@@ -47,10 +47,8 @@ class UctTree(NamedTuple):
     nodes: Any  # [M] of NODE
     used_nodes: NDArray[np.int64]  # [1]
     state: States  # [S] that a playout has reached
-    legal: Actions  # [A]
+    moves: MoveScratch
     tried: NDArray[np.bool_]  # [A], False between calls
-    outcomes: Actions  # [O]
-    chances: Floats  # [O]
     returns: Returns  # [players]
     streams: Streams  # [1]
     exploration: NDArray[np.float64]  # [M] EXPLORATION * sqrt(log(N)) for a node of N visits
@@ -77,10 +75,8 @@ class UctPlayer:
             nodes=np.zeros(playouts + 1, UCT_NODE).view(np.recarray),
             used_nodes=np.zeros(1, np.int64),
             state=game.initial_state(),
-            legal=np.zeros(game.num_actions, np.int32),
+            moves=game.make_move_scratch(),
             tried=np.zeros(game.num_actions, np.bool_),
-            outcomes=np.zeros(game.num_outcomes, np.int32),
-            chances=np.zeros(game.num_outcomes, np.float32),
             returns=np.zeros(game.num_players, np.float32),
             streams=np.array([seed_stream(seed, "uct")], np.uint64),
             exploration=EXPLORATION * np.sqrt(np.log(visits)),
@@ -148,10 +144,10 @@ def descend_to_leaf(rules: Rules, tree: UctTree) -> int:
         if node.player == GAME_OVER:
             return number
         if node.player == CHANCE:
-            action = sample_chance_outcome(rules, state, tree.outcomes, tree.chances, tree.streams, 0)
+            action = sample_chance_outcome(rules, state, tree.moves, tree.streams, 0)
             child = find_outcome_child(nodes, number, action)
         elif node.untried > 0:
-            action, child = draw_untried_action(tree, node, rules.legal_actions(state, tree.legal)), NONE
+            action, child = draw_untried_action(tree, node, rules.legal_actions(state, tree.moves.actions)), NONE
         else:
             child = select_ucb1_child(tree, node)
             action = int(nodes[child].action)
@@ -170,7 +166,7 @@ def note_player_to_move(rules: Rules, tree: UctTree, node: Any) -> None:
     else:
         node.player = rules.current_player(tree.state)
         if node.player != CHANCE:
-            node.untried = rules.legal_actions(tree.state, tree.legal)
+            node.untried = rules.legal_actions(tree.state, tree.moves.actions)
 
 
 @inlined
@@ -184,8 +180,8 @@ def find_outcome_child(nodes: Any, number: int, outcome: int) -> int:
 
 @inlined
 def draw_untried_action(tree: UctTree, node: Any, count: int) -> int:
-    """One of the first ``count`` actions in ``tree.legal``, all that have no child being equally likely."""
-    nodes, legal, tried = tree.nodes, tree.legal, tree.tried
+    """One of the first ``count`` actions in ``tree.moves.actions``, all that have no child being equally likely."""
+    nodes, legal, tried = tree.nodes, tree.moves.actions, tree.tried
     child = node.first_child
     while child != NONE:
         tried[nodes[child].action] = True
@@ -222,7 +218,7 @@ def select_ucb1_child(tree: UctTree, node: Any) -> int:
 def play_to_end(rules: Rules, tree: UctTree) -> None:
     """Play at random to the end of the game, whose results are then in ``tree.returns``."""
     legal_actions, step, terminal = rules.legal_actions, rules.step, rules.terminal
-    state, legal, streams = tree.state, tree.legal, tree.streams
+    state, legal, streams = tree.state, tree.moves.actions, tree.streams
     while True:
         count = legal_actions(state, legal)
         if count > 0:
@@ -230,7 +226,7 @@ def play_to_end(rules: Rules, tree: UctTree) -> None:
         elif terminal(state) != 0:
             break
         else:
-            step(state, np.int64(sample_chance_outcome(rules, state, tree.outcomes, tree.chances, streams, 0)))
+            step(state, np.int64(sample_chance_outcome(rules, state, tree.moves, streams, 0)))
     rules.returns(state, tree.returns)
 
 
