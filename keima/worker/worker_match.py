@@ -41,7 +41,7 @@ class OrderPlayer:
         return next(iter(self._playing.values()), None)
 
     def unfinished_orders(self, assignment: Assignment) -> list[EvaluationJob]:
-        """The orders that have not been played to their end."""
+        """Return the orders that have not been played to their end."""
         return [
             order
             for order in assignment.matches
@@ -68,7 +68,7 @@ class OrderPlayer:
         named_orders = {order.id for order in assignment.matches}
         self._done &= named_orders
         for order_id in self._playing.keys() - named_orders:
-            log.info("order %s is not played to its end", order_id)
+            log.info("evaluation job %s was cancelled", order_id)
             self._drop_order(order_id)
 
     def _remove_player_file(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class OrderPlayer:
         table.begin(order.id, fixture)
 
     def _refuse_order(self, order: EvaluationJob, assignment: Assignment, error: Exception) -> None:
-        log.warning("order %s cannot be played: %s", order.id, error)
+        log.warning("evaluation job %s cannot be played: %s", order.id, error)
         self._write_result(EvaluationJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
 
     def _write_result(self, result: EvaluationJobResult) -> None:
@@ -129,7 +129,7 @@ class OrderPlayer:
         self._done.add(result.order.id)
 
     def _drop_order(self, order_id: str) -> None:
-        """End an order without a result; with the last one, forget what its searches were in the middle of."""
+        """End an order without a result; after the last one, clear the searches."""
         if self._playing.pop(order_id, None) and self._table:
             self._table.drop(order_id)
         if not self._playing:
@@ -157,7 +157,7 @@ class OrderPlayer:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
         if stored_sha256(data) != who.sha256:
-            raise ValueError(f"{path} does not have the SHA-256 in the order")
+            raise ValueError(f"the SHA-256 of {path} does not match the evaluation job")
         model = decode_model(data)
         check_canary(model, game, Evaluator(model.build(game), game, device=device, max_batch=CANARY_POSITIONS))
         return model
