@@ -1,1 +1,1 @@
-"""How strong a network is."""
+"""Measure how strong a network is."""
