@@ -47,7 +47,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """The complete checkpoints, newest last."""
+        """Return the complete checkpoints, newest last."""
         return sorted(
             (path for path in self.folder.glob(f"{FOLDER_PREFIX}*") if path.name[len(FOLDER_PREFIX) :].isdecimal()),
             key=_checkpoint_number,
@@ -74,7 +74,7 @@ class Checkpoints:
         return final
 
     def load(self) -> Checkpoint | None:
-        """The newest readable checkpoint; None if there are no checkpoints.
+        """Return the newest readable checkpoint; None if there are no checkpoints.
 
         Raises:
             CorruptCheckpoint: there are checkpoints, but none can be read.
