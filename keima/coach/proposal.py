@@ -120,7 +120,7 @@ def write_proposal(game: Path, config: Path) -> None:
     """Check a user's game, and write proposed settings for it to the file ``config`` in the same folder.
 
     Raises:
-        GameFails: it does not even run.
+        GameDoesNotAnswer: it does not even run.
         ValueError: it is not what a game must be.
         OSError: the file cannot be written.
     """

@@ -163,7 +163,7 @@ def test_moves_are_called_as_openspiel_calls_them_where_that_is_one_name(name: s
     game = openspiel(name)
     assert [game.action_name(action) for action in range(3)] == names
     assert [game.parse_action(text) for text in names] == [0, 1, 2]
-    with pytest.raises(ValueError, match="is no move of"):
+    with pytest.raises(ValueError, match="is not a move of"):
         game.parse_action("no such move")
 
 
