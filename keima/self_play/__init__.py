@@ -1,1 +1,1 @@
-"""Games against oneself, many side by side."""
+"""Self-play: many games side by side."""
