@@ -1,1 +1,1 @@
-"""What every room uses and that knows no game: files, formats, reports, locks, steps."""
+"""Tools for every room that know no game: files, formats, reports, locks, steps."""

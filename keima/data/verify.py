@@ -79,7 +79,7 @@ def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> s
 def find_faulty_game(
     rules: Rules, start: States, max_plies: int, games: GameColumns, legal: Actions, chances: NDArray[np.float32]
 ) -> tuple[int, int, int]:
-    """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
+    """Return the first fault, its game and the number of moves before it. ``legal`` and ``chances`` are scratch."""
     first, entry = 0, 0
     for game in range(games.lengths.size):
         last = first + games.lengths[game]
@@ -116,7 +116,7 @@ def find_faulty_move(
     policy_sizes: NDArray[np.int32],
     policy_actions: Actions,
 ) -> tuple[int, int]:
-    """Play the moves of one game on ``state`` up to the first fault; returns the fault and the number of moves."""
+    """Play the moves of one game on ``state`` up to the first fault; return the fault and the number of moves."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     entry = 0
     for ply in range(actions.size):
@@ -138,7 +138,7 @@ def find_faulty_move(
 
 @compiled
 def is_subset(some: Actions, legal: Actions) -> bool:
-    """Whether all of ``some`` are in ``legal``; both are ascending."""
+    """Return whether all of ``some`` are in ``legal``; both are ascending."""
     place = 0
     for action in some:
         while place < legal.size and legal[place] < action:
@@ -150,7 +150,7 @@ def is_subset(some: Actions, legal: Actions) -> bool:
 
 @compiled
 def check_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
-    """The fault of a game that ended in ``state``, if there is one."""
+    """Return the fault of a game that ended in ``state``, if there is one."""
     terminal, returns_of = rules.terminal, rules.returns
     if resigned == 0 and not terminal(state):
         return UNFINISHED
