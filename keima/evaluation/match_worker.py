@@ -148,7 +148,7 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
         raise InvalidMatchResult("it is the result of another job")
     starts = job_openings(game, job)
     if result.openings != states_digest(starts):
-        raise InvalidMatchResult("the openings are not those of the seed")
+        raise InvalidMatchResult("the openings do not match the seed")
     players = game.num_players
     games = players * job.pairs
     if not len(result.moves) == len(result.scores) == games:
@@ -166,7 +166,7 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
             raise InvalidMatchResult(f"game {number}: the moves end before the game does")
     scores = first_player_scores(game, states)
     if not np.array_equal(scores.ravel(), np.array(result.scores)):
-        raise InvalidMatchResult("the scores are not those of the games")
+        raise InvalidMatchResult("the scores do not match the games")
     return MatchResult(scores=scores, moves=result.moves)
 
 

@@ -121,7 +121,7 @@ def _name_file_in_errors(game: Game, path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
+        raise ValueError(f"{path} is not a file of solved positions of {game.name}: {error}") from error
 
 
 def _read_columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:

@@ -252,9 +252,9 @@ class RemoteMatches:
             if given.worker not in board.ready_workers:
                 self._requeue_job(board, given, "")
             elif now - given.last_sign > QUIET_SECONDS:
-                self._requeue_job(board, given, f"it has shown no sign of playing for {QUIET_SECONDS:.0f} s")
+                self._requeue_job(board, given, f"it has reported no progress for {QUIET_SECONDS:.0f} s")
             elif now - given.since > min(too_long, MOST_SECONDS):
-                self._requeue_job(board, given, f"it has not been played in {now - given.since:.0f} s")
+                self._requeue_job(board, given, f"it has not finished them within {now - given.since:.0f} s")
             else:
                 continue
             changed.add(given.worker)

@@ -252,7 +252,7 @@ def check_evaluation_settings(game: Game, settings: EvaluationSettings) -> None:
         )
     if game.num_players > 2 and settings.gating != "none":
         raise ValueError(
-            f"evaluation.gating: {game.name} is not a game for two, whose results the test counts; set none"
+            f"evaluation.gating: {game.name} is not a two-player game, and gating tests only those; set none"
         )
     if game.num_players > 1 and settings.score_games > 0:
         raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")

@@ -84,7 +84,7 @@ class Checkpoints:
             try:
                 return read_checkpoint(path)
             except CorruptCheckpoint as error:
-                log.warning("%s; trying the checkpoint before it", error)
+                log.warning("%s; trying the previous checkpoint", error)
         if paths:
             raise CorruptCheckpoint(f"none of the {len(paths)} checkpoints in {self.folder} can be read: see the log")
         return None

@@ -266,7 +266,7 @@ class Learner:
             return False
         now = largest_part_rows(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
         log.warning(
-            "out of memory with %d positions at once: from now on %d, added up; batches and results stay the same",
+            "out of memory with %d positions at once: reduced to %d, with the same batches and results",
             now,
             smaller,
         )

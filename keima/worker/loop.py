@@ -217,7 +217,8 @@ class Worker:
             self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
         ours = assignment.run_id == self._run_id
         refusal = (
-            f"the assignment is refused: it is for run {assignment.run_id}, and this worker plays for run {self._run_id}"
+            f"the assignment is refused: it is for run {assignment.run_id}, and this worker plays for run "
+            f"{self._run_id}"
         )
         self._set_error("run", "" if ours else refusal)
         return ours
