@@ -53,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_log(arguments.log)
     if arguments.rehearse:
         restrict_to_device(arguments.gpu)
-        log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
+        log.info("test game: loading PyTorch, and compiling the search if necessary")
         try:
             play_test_games(arguments.rehearse, device=device_name(arguments.gpu))
         except ValueError as error:
-            log.error("the rehearsal has failed: %s", error)
+            log.error("the test game has failed: %s", error)
             return 2
         return 0
     try:
@@ -206,7 +206,7 @@ def play_test_games(name: str, *, device: str) -> None:
     if game.num_players > 1:
         player = SearchPlayer(Search(game, evaluator, settings, num_simulations=4, num_trees=2))
         play_match(game, player, RandomPlayer(game, 1), pairs=1, opening_plies=2, seed=1)
-    log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
+    log.info("test games of %s have been played with %s", name, evaluator.describe())
 
 
 def end_gracefully(number: int, frame: FrameType | None) -> None:

@@ -349,9 +349,7 @@ class Coach:
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.retry_until_done(
-            what, f"{what} cannot be stored now; the run waits", action, wait=wait
-        )
+        return self._retries.retry_until_done(what, f"{what} cannot be stored now; the run waits", action, wait=wait)
 
     # Games.
 

@@ -232,7 +232,7 @@ def test_a_rehearsal_on_a_gpu_fails_without_one_and_says_what_is_missing(
     monkeypatch.setattr(worker, "start_log", lambda path: None)
     monkeypatch.setattr(worker, "restrict_to_device", lambda gpu: None)  # torch has read the environment already
     assert worker.main(["--rehearse", "tic_tac_toe", "--gpu", "0"]) == 2
-    assert "the rehearsal has failed: there is no device 'cuda' here" in caplog.text
+    assert "the test game has failed: there is no device 'cuda' here" in caplog.text
 
 
 @pytest.mark.parametrize(("options", "device"), [([], "cpu"), (["--gpu", "3"], "cuda")])

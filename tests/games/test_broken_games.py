@@ -182,7 +182,12 @@ BROKEN: list[tuple[dict[str, Any], str, str, str]] = [  # what is changed, where
     ({"result": result_that_plays}, line_of(result_that_plays), "result_that_plays changes the board", "board.copy()"),
     ({"planes": one_plane}, line_of(one_plane), r"one_plane returns an array of shape \(3, 3\)", "a tuple of arrays"),
     ({"planes": listed_planes}, line_of(listed_planes), "listed_planes returns a list", "a tuple of arrays"),
-    ({"planes": growing_planes}, line_of(growing_planes), r"growing_planes gives \(3, 3, 3\)", "always the same shape"),
+    (
+        {"planes": growing_planes},
+        line_of(growing_planes),
+        r"growing_planes gives \(3, 3, 3\)",
+        "always return the same shape",
+    ),
     ({"planes": divided_planes}, line_of(divided_planes), "not finite, after the moves", "do not divide by 0"),
     (
         {"symmetries": board_symmetries(4)},

@@ -102,7 +102,7 @@ def two_kinds(board: Board, player: int) -> Any:
 
 TOLD: list[tuple[Callable[..., Any], int, str, str]] = [  # the function, the line in it, what is wrong, and the remedy
     (dict_of_constants, 1, "NAMES is a dict", "use a tuple or a numpy array"),
-    (text, 1, "it makes text", "leave text to move_names and render"),
+    (text, 1, "it converts numbers to text", "leave text to move_names and render"),
     (empty_list, 1, "it cannot know what the list moves will hold", "yield the moves"),
     (caught_error, 3, "it catches an error", "test with if before"),
     (python_method, 1, "has no tolist in numba", "write a loop over the board"),

@@ -10,7 +10,7 @@ from keima.cluster.ssh.errors import Refused
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a slot says of its node."""
+    """A slot's report on its node."""
 
     worker: PrintableText  # whose folder it has taken
     host: PrintableText
@@ -48,7 +48,7 @@ def assigned_gpu(worker: str, node: NodeFacts) -> int:
     first = node.gpus.partition(",")[0]
     if not first.isdecimal():
         remedy = "start Ray there without CUDA_VISIBLE_DEVICES, or with numbers in it"
-        raise Refused(worker, f"{node.host}: Ray gives the seat the GPU {first or '(none)'}, not a number", remedy)
+        raise Refused(worker, f"{node.host}: Ray gives the slot the GPU {first or '(none)'}, not a number", remedy)
     return int(first)
 
 

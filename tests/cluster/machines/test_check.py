@@ -99,7 +99,7 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
             {"code": {"releases/abc": "", ".": "def"}},
             {},
             "code",
-            "differs from ours (def in /home/keima/keima, here abc)",
+            "differs from the code here (def in /home/keima/keima, here abc)",
             "cluster bootstrap worker1",
         ),
         ({"whole": []}, {}, "code", "not complete", "cluster bootstrap worker1"),

@@ -34,5 +34,5 @@ def test_the_gpu_is_the_one_that_ray_gives() -> None:
 
 @pytest.mark.parametrize("gpus", ["", "GPU-5a1d", "NoDevFiles"])
 def test_a_gpu_without_a_number_is_refused(gpus: str) -> None:
-    with pytest.raises(Refused, match=r"node7: Ray gives the seat the GPU .*, not a number; start Ray there without"):
+    with pytest.raises(Refused, match=r"node7: Ray gives the slot the GPU .*, not a number; start Ray there without"):
         assigned_gpu("ray-1", place(gpus=gpus))

@@ -33,7 +33,7 @@ def test_the_end_of_a_seat_is_unreachable_at_once(slots: Seats, tmp_path: Path) 
     transport = slots.transport(tmp_path / "root")
     transport.put(b"x", "a")
     slots.kill()
-    with pytest.raises(Unreachable, match="worker1: its seat has ended"):
+    with pytest.raises(Unreachable, match="worker1: its slot has ended"):
         for _ in range(100):
             transport.list_files("a")
     assert slots.ended
