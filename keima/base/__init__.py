@@ -1,1 +1,1 @@
-"""What every room uses and that knows no game: files, run folders, locks, random streams, steps; reports; system."""
+"""Tools for every room that know no game: files, run folders, locks, random streams, steps; reports; system."""

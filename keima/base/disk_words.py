@@ -1,4 +1,4 @@
-"""System errors of files in words, with a remedy. Imports only the standard library, so that programs start fast."""
+"""Explain system errors of files, with a remedy. Imports only the standard library, so that programs start fast."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ DISK_ERRORS = {
 
 
 def error_text(error: BaseException) -> str:
-    """An error in words: for system errors, the file and the remedy instead of an error number."""
+    """Return the text of an error; for a system error, the file and the remedy instead of an error number."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     what = DISK_ERRORS.get(error.errno) or os.strerror(error.errno).lower()

@@ -1,4 +1,4 @@
-"""What tells one content of a file from another, without reading it."""
+"""Detect changes of a file without reading it."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> "FileStamp":
-        """The stamp of a file.
+        """Return the stamp of a file.
 
         Raises:
             OSError: it is missing, or its folder may not be read.
@@ -28,7 +28,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of(path: Path) -> FileStamp | None:
-    """The stamp of a file; None if it cannot be seen."""
+    """Return the stamp of a file; None if it is missing or inaccessible."""
     try:
         return FileStamp.of(path)
     except OSError:

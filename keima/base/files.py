@@ -91,7 +91,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The content of ``path``; never reads more than ``limit`` + 1 bytes.
+    """Return the content of ``path``; never reads more than ``limit`` + 1 bytes.
 
     Raises:
         FileTooLarge: the file holds more than ``limit`` bytes.
@@ -117,5 +117,5 @@ def remove_stale_parts(folder: Path) -> list[Path]:
 
 
 def sha256_hex(data: bytes) -> str:
-    """The SHA-256 of ``data`` as 64 hexadecimal digits."""
+    """Return the SHA-256 of ``data`` as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Experiments and networks as users name them: by a path, or by the name alone of a run or of what is shipped.
+"""Experiments and networks by the names that users type: a path, or the name of a run or of a shipped file.
 
 Imports only the standard library, so that programs start fast.
 """
@@ -15,10 +15,10 @@ CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
 
 
 def find_experiment(text: str) -> Path:
-    """The settings file that is meant: a path, or the name of an experiment, such as ``quickstart``.
+    """Return a settings file by its path, or by the name of an experiment, such as ``quickstart``.
 
     Raises:
-        ValueError: there is no experiment of that name, or a shipped one and another file here are called so.
+        ValueError: there is no experiment of that name, or both a shipped one and another file here have it.
     """
     if not is_name(text):
         return find_file(text)
@@ -27,10 +27,10 @@ def find_experiment(text: str) -> Path:
 
 
 def find_network(text: str) -> Path:
-    """The network that is meant: a run's folder, a model's file, or the name of a run or of a shipped network.
+    """Return a network by a run's folder, a model's file, or the name of a run or of a shipped network.
 
     Raises:
-        ValueError: there is none of that name, or a run here and a shipped network are called so.
+        ValueError: there is no network of that name, or both a run here and a shipped network have it.
     """
     if not is_name(text):
         path = find_file(text)
@@ -46,7 +46,7 @@ def add_network(add: Callable[..., object], **options: object) -> None:
 
 
 def flag_type(find: Callable[[str], Path]) -> Callable[[str], Path]:
-    """The type of a flag that takes what ``find`` finds."""
+    """Return the type of a flag that takes what ``find`` finds."""
 
     def read(text: str) -> Path:
         try:
@@ -59,7 +59,7 @@ def flag_type(find: Callable[[str], Path]) -> Callable[[str], Path]:
 
 
 def word_completer(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
-    """What a shell completes a word by: these names, and files."""
+    """Return a shell completer for these names, and files."""
 
     def complete(prefix: str, **_: object) -> list[str]:
         files = [f"{path}/" if path.is_dir() else str(path) for path in Path().glob(f"{prefix}*")]
@@ -69,27 +69,27 @@ def word_completer(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
 
 
 def experiment_names() -> list[str]:
-    """The names of the shipped experiments."""
+    """Return the names of the shipped experiments."""
     return [path.stem for path in CONFIGS.glob("*.yaml")]
 
 
 def network_names() -> list[str]:
-    """The names of the shipped networks, and of the runs here."""
+    """Return the names of the shipped networks, and of the runs here."""
     return [*(path.stem for path in MODELS.glob("*.safetensors")), *run_names()]
 
 
 def run_names() -> list[str]:
-    """The names of the runs here."""
+    """Return the names of the runs here."""
     return [path.name for path in list_runs()]
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a name alone, and no path."""
+    """Return whether this is a bare name rather than a path."""
     return bool(text) and "/" not in text and "." not in text
 
 
 def resolve_name(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
-    """The one that a name means, of the shipped file, which may be missing, and those of the user.
+    """Return the file that a name means: the shipped file, which may be missing, or one of the user's.
 
     Raises:
         ValueError: there is none, or more than one.

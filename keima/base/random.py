@@ -23,20 +23,21 @@ TINY = 1e-300
 
 
 def seed_stream(*words: int | str) -> int:
-    """The seed, below 2**64, of the stream with these words, such as a run's seed, a worker and a game's number."""
+    """Return the seed, below 2**64, of the stream named by these words, such as a run's seed, a worker and a game."""
     digest = hashlib.sha256(json.dumps(words).encode())
     return int.from_bytes(digest.digest()[:8], "little")
 
 
 @compiled
 def draw_gumbel(streams: Streams, b: int) -> float:
-    """A standard Gumbel number. Logits plus such numbers, sorted, sample from their softmax without replacement."""
+    """Return a standard Gumbel sample. Logits plus Gumbel samples, sorted, sample the softmax without replacement."""
     return -math.log(exponential(streams, b))
 
 
 @compiled
 def draw_gamma(streams: Streams, b: int, alpha: float) -> float:
-    """A gamma number with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are Dirichlet.
+    """Return a gamma sample with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are
+    Dirichlet.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below 1 by their boost from ``alpha +
     1``.

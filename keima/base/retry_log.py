@@ -1,4 +1,4 @@
-"""Operations that a full disk or a locked ledger refuses now: they are retried at every poll, and logged once."""
+"""Operations that fail while a disk is full or a ledger is locked: they are retried at every poll, and logged once."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ class RetryLog:
 
     @contextmanager
     def log_failures(self, what: str, complaint: str) -> Iterator[None]:
-        """Catch and log failures of the disk or the ledger in the block; one that succeeds clears the failure."""
+        """Catch and log failures of the disk or the ledger in the block; a success clears the failure."""
         try:
             yield
         except (OSError, sqlite3.OperationalError) as error:

@@ -8,22 +8,24 @@ STATS_NAME = "training_stats.json"
 
 
 def resolve_run_folder(given: Path) -> Path:
-    """The folder of a run given by path or name."""
+    """Return the folder of a run given by path or name."""
     return given if given.is_dir() or len(given.parts) > 1 else RUNS / given
 
 
 def list_runs() -> list[Path]:
-    """The folders of runs in ``RUNS``, sorted: those with a ledger, and those of PPO, which have statistics alone."""
+    """Return the folders of runs in ``RUNS``, sorted: those with a ledger, and those of PPO, which have only
+    statistics.
+    """
     return sorted({path.parent for name in (LEDGER_NAME, STATS_NAME) for path in RUNS.glob(f"*/{name}")})
 
 
 def list_run_names() -> str:
-    """The names of the runs in ``RUNS``, for messages."""
+    """Return the names of the runs in ``RUNS``, for messages."""
     return ", ".join(path.name for path in list_runs()) or "none"
 
 
 def stats_path(given: Path) -> Path:
-    """The statistics file given by its path, its run's folder or its run's name."""
+    """Return the statistics file given by its path, its run's folder or its run's name."""
     folder = resolve_run_folder(given)
     return folder / STATS_NAME if folder.is_dir() else given
 

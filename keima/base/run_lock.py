@@ -35,7 +35,7 @@ class RunLock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def fileno(self) -> int:
-        """The lock's file descriptor: a process that inherits it holds the lock too, until both have ended."""
+        """Return the lock's file descriptor: a process that inherits it holds the lock too, until both have ended."""
         return self._file
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works on the run in ``folder``; True if this user may not read the lock."""
+    """Return whether a process works on the run in ``folder``; True if this user may not read the lock."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Long work in small steps, which can be done beside other work: generators that return a result at their end."""
+"""Long work in small steps, interleaved with other work: generators that return a result at their end."""
 
 from collections.abc import Callable, Generator
 from typing import TypeVar
@@ -31,7 +31,7 @@ def run_steps(
 
 
 class Turns:
-    """Shares a process's time between its main work and work beside it, by what each has taken.
+    """Shares a process's time between its main work and side work, by the time that each has taken.
 
     Args:
         share: of the time for the work beside, while both have something to do.
@@ -42,13 +42,13 @@ class Turns:
         self._owed = 0.0  # seconds of main work
 
     def is_side_work_next(self) -> bool:
-        """Whether the work beside has the next turn."""
+        """Return whether the side work has the next turn."""
         return self._owed <= 0.0
 
     def count_side_work(self, seconds: float) -> None:
-        """The work beside has taken so long."""
+        """Count the time of a step of side work."""
         self._owed += seconds * self._factor
 
     def count_main_work(self, seconds: float, *, idle: bool = False) -> None:
-        """The main work has taken so long; ``idle``: it has nothing to do now."""
+        """Count the time of a step of main work; ``idle``: the main work has nothing to do now."""
         self._owed = 0.0 if idle else max(0.0, self._owed - seconds)

@@ -145,7 +145,7 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
     """Compare the rules with OpenSpiel's, and say how far they agree.
 
     Raises:
-        Differs: they do not.
+        GamesDiffer: they do not.
         ValueError: OpenSpiel is not installed, or has no such game.
     """
     found = compare_named_game(game, arguments.options, arguments.against, games=arguments.games)

@@ -69,7 +69,7 @@ class CheckedMachine:
 
 @dataclass(frozen=True)
 class Progress:
-    """A line about work on a machine that goes on."""
+    """A line about work in progress on a machine."""
 
     machine: str
     text: str
@@ -77,7 +77,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a command on a machine: its result, or why it failed."""
+    """The outcome of a command on a machine: its result, or why it failed."""
 
     machine: str
     ok: bool
@@ -87,13 +87,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ChosenMachine:
-    """A machine that a command is about, and which of its workers are meant: ``names``, or all if that is empty."""
+    """A machine that a command is about, and the selected workers: ``names``, or all if that is empty."""
 
     machine: WorkerSettings
     names: frozenset[str]
 
     def selected_slots(self, every: Sequence[remote.WorkerSlot]) -> tuple[remote.WorkerSlot, ...]:
-        """The slots that are meant.
+        """Return the selected slots.
 
         Raises:
             NotDone: the machine has no worker of a name.
@@ -106,14 +106,14 @@ class ChosenMachine:
 
     @property
     def name_pattern(self) -> str:
-        """A pattern of the names of the workers that are meant."""
+        """A pattern of the names of the selected workers."""
         names = "|".join(map(re.escape, sorted(self.names)))
         return names or rf"{re.escape(self.machine.name)}(?:-[1-9][0-9]{{0,3}})?"
 
 
 @dataclass(frozen=True)
 class _ConnectedMachine:
-    """A connected machine, and the slots that are meant."""
+    """A connected machine, and the selected slots."""
 
     machine: WorkerSettings
     transport: Transport
@@ -262,7 +262,7 @@ class SSHConnector:
         return self._ask_coach(control.Request.model_validate({"command": "status", **about}), any_config=True)
 
     def status_of_machines(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Outcome]:
-        """Yield each machine's own word about its workers, as it comes."""
+        """Yield each machine's own report about its workers, as it arrives."""
         required, connect = self._worker_requirements(), self._connect_function()
 
         def ask(chosen: ChosenMachine) -> Steps:
@@ -279,8 +279,8 @@ class SSHConnector:
         return f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
 
     def about_status(self) -> str:
-        """Return the heading above the machines' own words."""
-        lines = [f"No Coach is running. What the machines in {self.config} say:"]
+        """Return the heading above the machines' own reports."""
+        lines = [f"No Coach is running. Status reported by the machines in {self.config}:"]
         if since := status.stale_since(self._status_folder):
             lines[:0] = [
                 f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."
@@ -397,7 +397,7 @@ class SSHConnector:
                 succeeded |= isinstance(event, Outcome) and event.ok
                 yield event
         if succeeded and disturbed:
-            yield from (Progress(each.machine, f"is tried once more: {each.text}") for each in disturbed)
+            yield from (Progress(each.machine, f"is retried once: {each.text}") for each in disturbed)
             yield from self._run_on_each([each.machine for each in disturbed], install, at_once)
         else:
             yield from disturbed
@@ -509,7 +509,7 @@ class SSHConnector:
         if self._settings is not None:
             return self._settings
         if self.config == CONFIG and not CONFIG.exists():
-            begin = f"or begin one by {keima('cluster add HOST USER')}"
+            begin = f"or create one with {keima('cluster add HOST USER')}"
             raise NotDone(f"there is no {CONFIG}: go to the folder of your run, name a file with --config, {begin}")
         with _errors_as_not_done():
             return load_settings(self.config)
@@ -529,7 +529,7 @@ class SSHConnector:
 
     @contextmanager
     def _connect_to_worker(self, name: str) -> Iterator[_ConnectedMachine]:
-        """Connect to the one machine that ``name`` means."""
+        """Connect to the one machine that ``name`` selects."""
         (chosen, *more) = self.chosen([name])
         if more:
             raise NotDone(
@@ -541,7 +541,7 @@ class SSHConnector:
 
 @contextmanager
 def _connect_to(chosen: ChosenMachine, required: WorkerRequirements, connect: Connect) -> Iterator[_ConnectedMachine]:
-    """Connect to a machine and yield it with the slots that are meant."""
+    """Connect to a machine and yield it with the selected slots."""
     with _errors_as_not_done(), closing(connect(chosen.machine)) as transport:
         probed = remote.probe_machine(transport, chosen.machine, required)
         slots = chosen.selected_slots(worker_slots(probed, chosen.machine))
@@ -610,5 +610,5 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
     if error:
         yield Finding("login", False, True, error.what, error.remedy)
         return
-    yield Finding("host key", True, False, "is the known one")
-    yield Finding("login", True, False, "a key of ours is accepted")
+    yield Finding("host key", True, False, "is known")
+    yield Finding("login", True, False, "one of the keys is accepted")

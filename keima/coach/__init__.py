@@ -1,1 +1,1 @@
-"""A whole run: the coach, its backends, and how a run begins and goes on."""
+"""A whole run: the Coach, its backends, and how a run starts and resumes."""

@@ -10,7 +10,7 @@ from keima.config.sections.training import WindowSettings
 
 @dataclass
 class CoachState:
-    """The state of the Coach that a checkpoint stores besides the learner's."""
+    """The Coach's state that a checkpoint stores besides the learner's."""
 
     iteration: int = 0  # finished ones
     model_version: int = 0
@@ -25,7 +25,7 @@ class CoachState:
 
 
 def window_capacity(settings: WindowSettings, total_samples: int) -> int:
-    """The size of the window after so many training positions: KataGo's power law, within the bounds."""
+    """Return the size of the window after so many training positions: KataGo's power law, within the bounds."""
     grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
     return min(int(grown), settings.max_positions)
 
@@ -44,25 +44,25 @@ class Bounds:
         self._before, self._clock, self._started = seconds, clock, clock()
 
     def seconds(self) -> float:
-        """The running time, including earlier sessions."""
+        """Return the running time, including earlier sessions."""
         return self._before + self._clock() - self._started
 
     def is_time_up(self) -> bool:
-        """Whether the time limit is reached."""
+        """Return whether the time limit has been reached."""
         return self.minutes is not None and self.seconds() >= self.minutes * 60
 
     def is_reached_after(self, iteration: int) -> bool:
-        """Whether the run ends after ``iteration`` iterations or because its time is up."""
+        """Return whether the run ends after ``iteration`` iterations or because its time is up."""
         return self.is_time_up() or (self.iterations is not None and iteration >= self.iterations)
 
     def share_done(self, iteration: int) -> float:
-        """The completed share of the run, for schedules; 0 without limits."""
+        """Return the completed share of the run, for schedules; 0 without limits."""
         by_iterations = iteration / self.iterations if self.iterations else 0.0
         by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
     def seconds_left(self, iteration: int) -> float | None:
-        """The estimated time until a limit is reached; None without an estimate."""
+        """Return the estimated time until a limit is reached; None without an estimate."""
         estimates = []
         if self.minutes is not None:
             estimates.append(self.minutes * 60 - self.seconds())

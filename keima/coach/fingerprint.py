@@ -1,4 +1,4 @@
-"""Fingerprints of a run's state; in the log, equal ones show that a resumed run continues exactly."""
+"""Fingerprints of a run's state in the log: equal ones show that a resumed run continues exactly."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ SAMPLED_POSITIONS = 256
 
 
 def fingerprint(learner: LearnerState, window: ReplayWindow) -> str:
-    """The fingerprint of a learner's state and a window."""
+    """Return the fingerprint of a learner's state and a window."""
     return f"learner {learner_fingerprint(learner)} window {window_fingerprint(window)}"
 
 
 def learner_fingerprint(state: LearnerState) -> str:
-    """The fingerprint of weights, averaged weights, optimizer, random state and counters."""
+    """Return the fingerprint of weights, averaged weights, optimizer, random state and counters."""
     digest = hashlib.sha256(json.dumps(state.counters, sort_keys=True).encode())
     for group, tensors in sorted(state.tensors.items()):
         for name, tensor in sorted(tensors.items()):
@@ -25,7 +25,7 @@ def learner_fingerprint(state: LearnerState) -> str:
 
 
 def window_fingerprint(window: ReplayWindow) -> str:
-    """The fingerprint of a window: its numbers of games and positions, and a sample."""
+    """Return the fingerprint of a window: its numbers of games and positions, and a sample."""
     games, positions = window.num_games, window.num_positions
     if positions == 0:
         return f"{games}/0"

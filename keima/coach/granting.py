@@ -1,4 +1,4 @@
-"""Grant games to workers: enough that none waits, few enough that none is played in vain."""
+"""Grant games to workers: enough that none waits, few enough that none is wasted."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class NobodyPlays(RuntimeError):
 
 @dataclass(frozen=True)
 class _Outstanding(Mapping[str, int]):
-    """The outstanding games of each worker, computed only when asked for."""
+    """The outstanding games of each worker, computed only on demand."""
 
     workers: Sequence[str]
     accounts: Mapping[str, WorkerAccount]
@@ -40,7 +40,7 @@ class _Outstanding(Mapping[str, int]):
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the last search for lost games saw."""
+    """The state seen by the last search for lost games."""
 
     heartbeats: Mapping[str, Heartbeat | None]
     accounts: Mapping[str, WorkerAccount]
@@ -48,7 +48,7 @@ class _Seen:
     full: set[str]  # workers with batches in their outboxes
 
     def is_unchanged(self, now: "_Seen") -> bool:
-        """Whether nothing has changed since; heartbeats and accounts are compared as objects, which is quick."""
+        """Return whether nothing has changed since; heartbeats and accounts are compared as objects, which is quick."""
         same = self.heartbeats is now.heartbeats and self.accounts is now.accounts
         return same and self.full == now.full and self.workers == now.workers
 
@@ -100,7 +100,7 @@ class Granting:
         workers = self._backend.workers
         if not workers:
             raise NobodyPlays(
-                "no worker is left, all have failed repeatedly: see their logs in the run's folder, workers/*/logs"
+                "no workers are left: all have failed repeatedly; see their logs in the run's folder, workers/*/logs"
             )
         accounts = self._ledger.accounts()
         if self._training.asynchronous:
@@ -142,10 +142,10 @@ class Granting:
             elif worker not in workers:
                 self._discard(worker, outstanding, "the worker is gone")
             elif self._has_long_done_all(account, heartbeats.get(worker)):
-                self._discard(worker, outstanding, "it has handed over all its games without them")
+                self._discard(worker, outstanding, "it has delivered all its other games, and has none left to play")
 
     def in_turn(self, batches: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
-        """The batches to receive now; in synchronous mode one worker after the other, for a reproducible order."""
+        """Return the batches to receive now; in synchronous mode one worker at a time, for a reproducible order."""
         workers = self._backend.workers
         if self._training.asynchronous:
             return batches
@@ -158,7 +158,7 @@ class Granting:
             games = min(unstarted, self._ledger.account(worker).outstanding)
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
-                self._log_event(f"{games} games that worker {worker} will not play go to others")
+                self._log_event(f"{games} games that worker {worker} has not begun are reassigned")
             self._send_account(self._ledger.account(worker))
 
     def _has_long_done_all(self, account: WorkerAccount, heartbeat: Heartbeat | None) -> bool:

@@ -138,7 +138,7 @@ class Coach:
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
 
     def run(self) -> IterationReport | None:
-        """Iterate until a limit of the run is reached or it is stopped; returns the last iteration's report.
+        """Iterate until a limit of the run is reached or it is stopped; return the last iteration's report.
 
         Raises:
             NobodyPlays: all workers have failed.
@@ -182,16 +182,16 @@ class Coach:
         self.save()
 
     def end_if_possible(self) -> None:
-        """End as far as this rank can without the others."""
+        """End as far as this rank can without the other ranks."""
         try:
             self.end()
         except (RuntimeError, OSError, sqlite3.Error) as error:
             log.warning(
-                "the last state cannot be stored; a resumed run continues from the checkpoint before: %s", error
+                "the last state cannot be stored; a resumed run continues from the previous checkpoint: %s", error
             )
 
     def is_finished(self) -> bool:
-        """Whether a limit of the run is reached or it was asked to stop."""
+        """Return whether a limit of the run is reached or it was asked to stop."""
         return self.stop_requested or self._bounds.is_reached_after(self.state.iteration)
 
     # The phases.
@@ -260,7 +260,7 @@ class Coach:
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
         self.persist(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
-            self.log_event(f"model {version} is not stronger than model {self.state.model_version} and is not used")
+            self.log_event(f"model {version} is rejected: it is not stronger than model {self.state.model_version}")
             return
         self.model, self.state.model_version = model, version
         self.publish_to_workers(data)
@@ -348,9 +348,7 @@ class Coach:
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.retry_until_done(
-            what, f"{what} cannot be stored now, and the run waits", action, wait=wait
-        )
+        return self._retries.retry_until_done(what, f"{what} cannot be stored now; the run waits", action, wait=wait)
 
     # Games.
 
@@ -406,7 +404,7 @@ class Coach:
         return worker_statuses(self.backend.heartbeats(), self.ledger.accounts(), cluster, self._ends)
 
     def progress_report(self) -> ProgressReport:
-        """The current state of the run."""
+        """Return the current state of the run."""
         cluster = self.backend.cluster()
         workers = self.worker_statuses(cluster)
         self._waiting.count_waiting(workers)

@@ -23,7 +23,7 @@ class Evaluation(Protocol):
         """Measure ``model``; with ``beside``, workers play on meanwhile."""
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
-        """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
+        """Return whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
 
 
 class Measuring:
@@ -62,11 +62,11 @@ class Measuring:
         self._is_overdue = False  # another model should be measured, once the last one has been
 
     def measure_if_due(self, model: Model, *, iteration: int, is_last: bool) -> EvaluationReport | None:
-        """Measure the published model when it is due; returns what was measured since the last iteration.
+        """Measure the published model when it is due; return what was measured since the last iteration.
 
         In asynchronous mode this begins a measurement beside playing and learning, whose report comes with a later
         iteration; if one is still under way, the next begins after it. After the last iteration, in synchronous mode,
-        and with gating, whose games would interrupt it, it is waited for. A stop interrupts it.
+        and with gating, whose games would interrupt it, the Coach waits for the report. A stop interrupts it.
         """
         every = self._settings.evaluation.every
         if every > 0 and is_last:
@@ -128,5 +128,5 @@ class Measuring:
             self._steps = None
 
     def _log_failures(self) -> AbstractContextManager[Any]:
-        """Log results that cannot be stored within the block, once."""
+        """Log results that cannot be stored within the block, only once."""
         return self._retries.log_failures("evaluation", "results of matches cannot be stored")

@@ -44,7 +44,7 @@ def open_coach(
     weights: Mapping[str, Any] | None = None,
     ranks: Ranks = ALONE,
 ) -> Coach:
-    """The Coach of the run in ``run_dir``, which continues from the newest checkpoint, if there is one.
+    """Return the Coach of the run in ``run_dir``, which continues from the newest checkpoint, if there is one.
 
     The caller holds the run's lock.
 
@@ -67,7 +67,7 @@ def open_coach(
     for folder in ("models", "games"):
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
     for receipt in recover_batches(ledger, game):
-        log.info("found after the last session: %s", receipt)
+        log.info("recovered after the last session: %s", receipt)
     log_event = partial(report_event, observers)
     ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
@@ -99,7 +99,7 @@ def open_coach(
 
 
 def repeatable_run_id(settings: Settings) -> str | None:
-    """In synchronous mode an id that depends on name and seed only, so that files are reproducible; else None."""
+    """Return, in synchronous mode, an id that depends only on name and seed, for reproducible files; else None."""
     if settings.training.asynchronous:
         return None
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
@@ -113,7 +113,7 @@ def make_learner(
     kind: type[Learner] = Learner,
     **sharing: Any,
 ) -> Learner:
-    """A learner with a new network, with these weights or random ones from the run's seed.
+    """Return a learner with a new network, with these weights or random ones from the run's seed.
 
     Args:
         kind: of learner. sharing: of the learner's options, those that say how a batch is shared out: ``ranks``,
@@ -132,7 +132,7 @@ def make_learner(
 
 
 def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
-    """An empty replay window of the initial size."""
+    """Return an empty replay window of the initial size."""
     training = settings.training
     return kind(
         game,
@@ -144,7 +144,7 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
 
 
 def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
-    """Restore the learner from a checkpoint; returns the Coach's own state."""
+    """Restore the learner from a checkpoint; return the Coach's own state."""
     if checkpoint is None:
         return CoachState()
     learner.restore(checkpoint.learner)

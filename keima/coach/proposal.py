@@ -1,4 +1,4 @@
-"""Settings proposed for a game that has none yet, from what random games say about it and a short measurement here."""
+"""Propose settings for a new game, from statistics of random games and a short benchmark on this machine."""
 
 import math
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ WORKER_SHARE = 0.6  # of the cores' time; the learner has the rest
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """Settings and what to expect of them on this machine."""
+    """Proposed settings and what to expect of them on this machine."""
 
     settings: dict[str, dict[str, Any]]  # sections of a config, without run and game
     games_per_second: float
@@ -38,12 +38,12 @@ class Proposal:
 
     @property
     def hours(self) -> float:
-        """Until a network plays sensibly."""
+        """The estimated hours until a network plays sensibly."""
         return self.games / self.games_per_second / 3600
 
 
 def propose_settings(game: Game, report: GameReport) -> Proposal:
-    """Settings for a game, and how fast it is played with them here by a network that knows nothing."""
+    """Return settings for a game, and their speed on this machine, measured with an untrained network."""
     settings = proposed_settings(game, report)
     search = SearchSettings(**settings["search"])
     cores = count_usable_cores()
@@ -62,7 +62,7 @@ def propose_settings(game: Game, report: GameReport) -> Proposal:
 
 
 def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any]]:
-    """The sections of a config for this game, without run and game."""
+    """Return the sections of a config for this game, without run and game."""
     points, short = game.height * game.width, report.mean_plies <= SHORT
     small, middle = points <= SMALL, points <= MIDDLE
     simulations = 32 if small else 96 if middle else 128
@@ -100,12 +100,12 @@ def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any
 
 
 def _round_to_digits(number: float) -> int:
-    """To two digits, and at least a batch."""
+    """Round a number to two digits, and to at least a batch."""
     return max(1000, int(float(f"{number:.2g}")))
 
 
 def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
-    """The proposed settings as a config, for a shipped game by its name, or for a user's file."""
+    """Return the proposed settings as a config, for a shipped game by its name, or for a user's file."""
     source = {"name": game} if game in GAMES else {"module": game}
     minutes = max(5, math.ceil(proposal.hours * 60 / 5) * 5)
     settings = {
@@ -120,7 +120,7 @@ def write_proposal(game: Path, config: Path) -> None:
     """Check a user's game, and write proposed settings for it to the file ``config`` in the same folder.
 
     Raises:
-        GameFails: it does not even run.
+        GameDoesNotAnswer: it does not even run.
         ValueError: it is not what a game must be.
         OSError: the file cannot be written.
     """

@@ -78,7 +78,7 @@ class Receiving:
         return tally.report(now)
 
     def receive(self, batches: Sequence[PendingBatch]) -> int:
-        """Receive batches, add the good ones to the window, and release them; returns how many were received.
+        """Receive batches, add the good ones to the window, and release them; return how many were received.
 
         What cannot be fetched or stored now, for example on a full disk, is retried at the next poll.
         """
@@ -97,7 +97,7 @@ class Receiving:
         return taken
 
     def _receive_together(self, batches: Sequence[PendingBatch]) -> None:
-        """Receive some batches, all or none."""
+        """Receive several batches, all or none."""
         offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
         receipts = receive_batches(self._ledger, self._game, offers)
         for batch, receipt in zip(batches, receipts, strict=True):

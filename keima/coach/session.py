@@ -56,10 +56,10 @@ def exit_code(train: Callable[[], int]) -> int:
     try:
         return train()
     except KeyboardInterrupt:
-        console.print("Ended at once. Everything that was finished is safe: continue with --resume.")
+        console.print("Stopped immediately. All finished work is saved: continue with --resume.")
         return INTERRUPTED
     except FIXABLE as error:
-        log.info("the run ends", exc_info=True)
+        log.info("the run ends with an error", exc_info=True)
         console.print(f"{program_name()}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
@@ -77,7 +77,7 @@ def require_sound_game(settings: Settings) -> None:
 
 
 def configured_game(settings: Settings, config: Path) -> Game:
-    """The game in the settings of the file ``config``.
+    """Return the game in the settings of the file ``config``.
 
     Raises:
         ConfigError: there is no such game, it does not take these options, or it is not what a game must be; with the
@@ -114,7 +114,7 @@ def session(
     weights: Mapping[str, Any] | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Coach]:
-    """The Coach of the run in ``run_dir``. Within the block, the first Ctrl-C stops it cleanly.
+    """Yield the Coach of the run in ``run_dir``. Within the block, the first Ctrl-C stops it cleanly.
 
     The caller holds the run's lock. See ``open_coach`` for arguments and errors.
     """
@@ -135,12 +135,12 @@ def session(
 
 
 def with_all_options(settings: Settings, game: Game) -> Settings:
-    """Settings that name every option of their game, so that they mean the same when an option has another default."""
+    """Return settings that name every option of their game, so that later changes of defaults do not affect them."""
     return settings.model_copy(update={"game": settings.game.model_copy(update={"options": game.options})})
 
 
 def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:
-    """A function that writes an event to the log and to all observers."""
+    """Return a function that writes an event to the log and to all observers."""
 
     def log_event(text: str) -> None:
         log.warning("%s", text)
@@ -150,9 +150,9 @@ def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:
 
 
 def learner_threads(settings: Settings, ranks: Ranks) -> int:
-    """The number of CPU threads of this rank; all ranks on this machine share them evenly.
+    """Return the number of CPU threads of this rank; all ranks on this machine share them evenly.
 
-    By default half the cores if workers play here meanwhile, and all but one if other machines play.
+    By default, half the cores if workers also play here, and all but one if other machines play.
     """
     threads, cores = settings.training.threads, count_usable_cores()
     if threads == "auto":

@@ -1,4 +1,4 @@
-"""Combine what is known: a worker's status from heartbeat and account, a learner's report from several parts."""
+"""Combine reports: a worker's status from heartbeat and account, a learner's report from several parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +77,7 @@ def merge_reports(
 
 
 def phase_of_all(phase: str, workers: Sequence[WorkerStatus]) -> str:
-    """The phase of the run; while it waits for games, what the workers are doing."""
+    """Return the phase of the run; while it waits for games, the phase of the workers."""
     states = {worker.activity for worker in workers}
     if phase != GATHERING or not states <= {"starting", "compiling"}:
         return phase

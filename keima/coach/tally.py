@@ -44,7 +44,7 @@ class IterationTally:
             self._count_results(batch)
 
     def report(self, now: float) -> SelfPlayReport:
-        """The report of the games received until ``now``."""
+        """Return the report of the games received until ``now``."""
         games, two = max(self.games, 1), self.game.num_players == 2
         return SelfPlayReport(
             games=self.games,

@@ -1,4 +1,4 @@
-"""What an iteration's time goes to: the phases of the Coach, and workers that have nothing to play."""
+"""How an iteration's time is spent: the phases of the Coach, and workers that have no games to play."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ class Waiting:
 
     @property
     def phase(self) -> str:
-        """What the Coach does now."""
+        """The Coach's current phase."""
         return self._phase
 
     def enter_phase(self, phase: str) -> None:
-        """The Coach begins to do something else."""
+        """Begin another phase of the Coach."""
         now = self._clock()
         self._phases[self._phase] += now - self._since
         self._phase, self._since = phase, now
@@ -41,7 +41,7 @@ class Waiting:
         self._seen = now
 
     def report(self) -> WaitReport:
-        """The report of the time since the last one."""
+        """Return the report of the time since the last report."""
         self.enter_phase(self._phase)
         phases, workers = self._phases, self._workers
         self._phases, self._workers = defaultdict(float), 0.0

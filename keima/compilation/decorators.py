@@ -57,7 +57,7 @@ NOT_CODE = re.compile(r"#[^\n]*|\\\n")  # comments, and the ends of lines that g
 
 @functools.cache
 def _direct_imports(path: Path) -> frozenset[Path]:
-    """The project files that ``path`` imports directly; found without parsing, since each start looks at 80 files."""
+    """Return the project files that ``path`` imports directly, found without parsing: each start scans 80 files."""
     names = []
     for module, parts, modules in IMPORT.findall(NOT_CODE.sub("", path.read_text(encoding="utf-8"))):
         listed = re.findall(r"[\w.]+", modules or parts)
@@ -68,7 +68,9 @@ def _direct_imports(path: Path) -> frozenset[Path]:
 
 
 def imported_sources(path: Path) -> set[Path]:
-    """The project files that machine code compiled from ``path`` can depend on: itself and its transitive imports."""
+    """Return the project files that machine code compiled from ``path`` can depend on: itself and its transitive
+    imports.
+    """
     found, waiting = {path}, [path]
     while waiting:
         new = _direct_imports(waiting.pop()) - found
@@ -79,7 +81,7 @@ def imported_sources(path: Path) -> set[Path]:
 
 @functools.cache
 def cache_folder(path: Path, *, module: str = "", maker: Path | None = None) -> Path:
-    """The numba cache folder of the module at ``path``, keyed by all sources that it depends on.
+    """Return the numba cache folder of the module at ``path``, keyed by all sources that it depends on.
 
     Args:
         module: the name of a user's module, which contains the file's content and is the same on every machine.
@@ -103,7 +105,7 @@ class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
-        """The locator of the function; its source need not exist, for that of a game of one's own is elsewhere."""
+        """Return the locator of the function, whose source need not exist: a user's game keeps its source elsewhere."""
         locator = cls(function, file)
         try:
             locator.ensure_cache_path()
@@ -112,14 +114,14 @@ class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
         return locator
 
     def get_source_stamp(self) -> str:
-        """A constant: another source has another folder."""
+        """Return a constant, since another source has another folder."""
         return ""
 
 
 class CacheByCapture(SharedCache):
-    """Tells versions of one function apart by all that they refer to, in closures and globals.
+    """Distinguishes versions of one function by everything that they refer to, in closures and globals.
 
-    numba looks at closures only, and takes two functions in them for different in each process.
+    numba considers closures only, and treats two functions in them as different in each process.
     """
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
@@ -127,7 +129,7 @@ class CacheByCapture(SharedCache):
 
 
 def captured_digest(function: Callable[..., Any]) -> str:
-    """A digest of the function's code and of the values that it refers to: the same in every process."""
+    """Return a digest of the function's code and of the values that it refers to: the same in every process."""
     digest = hashlib.sha256()
     _write_value(function, function.__module__, digest.update, {})
     return digest.hexdigest()
@@ -166,7 +168,7 @@ def _write_function(function: FunctionType, module: str, write: Callable[[bytes]
 
 
 def _write_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
-    """Write the code; returns the names that it refers to."""
+    """Write the code; return the names that it refers to."""
     write(code.co_code)
     names = list(code.co_names)
     for constant in code.co_consts:
@@ -234,7 +236,7 @@ def inlined(function: Function) -> Function:
 
 
 def compile_for_types(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """``function`` compiled for the types of these ``arguments``, without numba's type dispatch at each call.
+    """Compile ``function`` for the types of these ``arguments``, without numba's type dispatch at each call.
 
     Dispatch costs 0.2 ms for tuples of kernels and records. The result must only be called with the same types.
     """
@@ -260,7 +262,7 @@ def kernel(signature: Any, about: str = "") -> Callable[[Function], Function]:
 
 
 def compile_captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bool = True) -> Any:
-    """A kernel that is cached for everything that ``function`` refers to, with the sources of its module.
+    """Return a kernel that is cached for everything that ``function`` refers to, with the sources of its module.
 
     It is for functions that are made while a program runs, many from one piece of code. Where the module is neither the
     project's nor a user's, nothing is cached.

@@ -22,22 +22,22 @@ from numpy.typing import NDArray
 
 
 def view_as(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
-    """A flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
+    """Return a flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
     return array.reshape(-1).view(dtype)[first : first + length]
 
 
 def lowest_bit(mask: int) -> int:
-    """The index of the lowest set bit of ``mask``, which is not 0."""
+    """Return the index of the lowest set bit of ``mask``, which is not 0."""
     return (int(mask) & -int(mask)).bit_length() - 1
 
 
 def byte_swap(word: Any) -> Any:
-    """A 64-bit word with its eight bytes in reverse order."""
+    """Return a 64-bit word with its eight bytes in reverse order."""
     return np.int64(word).byteswap()
 
 
 def bit_count(word: Any) -> int:
-    """The number of set bits of a 64-bit word."""
+    """Return the number of set bits of a 64-bit word."""
     return (int(word) & (1 << 64) - 1).bit_count()
 
 

@@ -16,7 +16,7 @@ from keima.paths import PACKAGE
 
 @contextmanager
 def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, call ``report`` for each part of the program being compiled: "compiling search (2 of up to 6)".
+    """Call ``report`` for each part of the program compiled within the block: "compiling search (2 of up to 6)".
 
     A part is a room, or a game. The second number counts the uncompiled parts that are
     imported by then. A part that another process is compiling is reported in the same way.
@@ -47,11 +47,11 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
         self._report(f"compiling {part} ({len(self._reported)} of up to {len(self._missing | set(self._reported))})")
 
     def on_end(self, event: Any) -> None:
-        """Nothing to do: see ``on_start``."""
+        """Do nothing: see ``on_start``."""
 
 
 def find_part_of_program(module: str) -> str:
-    """The part of the program that a module belongs to, such as a game of one's own; empty for other packages."""
+    """Return the part of the program that a module belongs to, such as a user's game; empty for other packages."""
     if module.startswith(OWN_PREFIX):
         return module.removeprefix(OWN_PREFIX).rpartition("_")[0].replace("_", " ")
     package, *names = module.split(".")
@@ -61,7 +61,7 @@ def find_part_of_program(module: str) -> str:
 
 
 def find_uncompiled_parts() -> set[str]:
-    """The imported parts with compiled functions none of which is in the cache."""
+    """Return the imported parts that have compiled functions but none in the cache."""
     found = set()
     for name, module in list(sys.modules.items()):
         if find_part_of_program(name) and any(

@@ -24,7 +24,7 @@ SHIFT_TO_32_BITS, SHIFT_TO_52_BITS, SHIFT_TO_53_BITS = np.uint64(32), np.uint64(
 
 @inlined
 def next_word(streams: Streams, b: int) -> int:
-    """64 random bits (uint64) from stream ``b``."""
+    """Return 64 random bits (uint64) from stream ``b``."""
     state = streams[b] + GOLDEN
     streams[b] = state
     state = (state ^ (state >> SHIFT_1)) * MIX_1
@@ -34,25 +34,25 @@ def next_word(streams: Streams, b: int) -> int:
 
 @inlined
 def uniform(streams: Streams, b: int) -> float:
-    """A uniform sample from [0, 1)."""
+    """Return a uniform sample from [0, 1)."""
     return np.float64(next_word(streams, b) >> SHIFT_TO_53_BITS) * 2.0**-53
 
 
 @inlined
 def random_below(streams: Streams, b: int, n: int) -> int:
-    """An integer from 0 to ``n - 1``, for 0 < ``n`` < 2**31, uniform to one part in 2**32 / ``n``."""
+    """Return an integer from 0 to ``n - 1``, for 0 < ``n`` < 2**31, uniform to one part in 2**32 / ``n``."""
     # floor(u * n), where u in [0, 1) is 32 bits long
     return int(np.int64(((next_word(streams, b) >> SHIFT_TO_32_BITS) * np.uint64(n)) >> SHIFT_TO_32_BITS))
 
 
 @compiled
 def exponential(streams: Streams, b: int) -> float:
-    """An exponential sample with mean 1; never 0. ``int(mean * exponential(...))`` is geometric from 0."""
+    """Return an exponential sample with mean 1; never 0. ``int(mean * exponential(...))`` is geometric from 0."""
     # -log(u), where u in (0, 1) is the middle of one of 2**52 intervals
     return -math.log((np.float64(next_word(streams, b) >> SHIFT_TO_52_BITS) + 0.5) * 2.0**-52)
 
 
 @compiled
 def normal(streams: Streams, b: int) -> float:
-    """A standard normal sample (Box-Muller transform)."""
+    """Return a standard normal sample (Box-Muller transform)."""
     return math.sqrt(2.0 * exponential(streams, b)) * math.cos(2.0 * math.pi * uniform(streams, b))

@@ -29,7 +29,7 @@ class SharedCache(FunctionCache):  # type: ignore[misc]
         self._locked: list[int] = []
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The machine code for a signature, or None if the caller must compile it."""
+        """Return the machine code for a signature, or None if the caller must compile it."""
         code = super().load_overload(sig, target_context)
         if code is None and self._lock(sig, target_context):
             code = super().load_overload(sig, target_context)
@@ -38,14 +38,14 @@ class SharedCache(FunctionCache):  # type: ignore[misc]
         return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store what was compiled, for those who wait for it too."""
+        """Store compiled code, also for the processes that wait for it."""
         try:
             super().save_overload(sig, data)
         finally:
             self.unlock()
 
     def unlock(self) -> None:
-        """Let others compile what was locked last."""
+        """Let other processes compile the function that was locked last."""
         if self._locked:
             fcntl.lockf(_lock_file(), fcntl.LOCK_UN, 1, self._locked.pop())
 
@@ -74,10 +74,10 @@ def _lock_file() -> int:
 
 
 class _UnlockFailed(event.Listener):  # type: ignore[misc]
-    """Ends the lock of a function that cannot be compiled, so that nobody waits for it."""
+    """Releases the lock of a function that cannot be compiled, so that no process waits for it."""
 
     def on_start(self, event: Any) -> None:
-        """Nothing to do: the lock was taken when the code was missing."""
+        """Do nothing: the lock was taken when the code was missing."""
 
     def on_end(self, event: Any) -> None:
         cache = getattr(event.data["dispatcher"], "_cache", None)

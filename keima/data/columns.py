@@ -3,9 +3,9 @@
 A byte plane holds the same byte of every number. So zstd finds long runs of similar bytes, and planes of zeros cost
 nothing.
 
-Policies are transposed: for each action, the gaps between the positions that give it weight. Search tends to like a
-move for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than a list of actions per
-position.
+Policies are transposed: for each action, the gaps between the positions that give it weight. Search often prefers the
+same move in several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than a list of actions
+per position.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ LEAST_SURPRISE = 2.0**-12  # nats; values below 0.92 of it become 0
 
 
 def compress_columns(columns: list[NDArray[Any]]) -> bytes:
-    """The planes of the columns as one zstd frame; deterministic.
+    """Return the planes of the columns as one zstd frame; deterministic.
 
     Each plane starts a new zstd block with its own Huffman code, which saves an eighth. Matches of fewer than six bytes
     are disabled, since short ones are coincidences that cost more than they save: another tenth.
@@ -40,7 +40,7 @@ def compress_columns(columns: list[NDArray[Any]]) -> bytes:
 
 
 def decompress_frame(frame: memoryview, total: int, *, what: str, error: type[Exception]) -> memoryview:
-    """What a zstd frame holds. Nothing is unpacked before it is known that the frame, too, speaks of ``total`` bytes.
+    """Return the content of a zstd frame. Nothing is unpacked unless the frame, too, declares ``total`` bytes.
 
     Args:
         frame: one frame, and nothing behind it.
@@ -64,8 +64,8 @@ def decompress_frame(frame: memoryview, total: int, *, what: str, error: type[Ex
 
 
 def to_planes(array: NDArray[Any], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``, in ``out`` if that is
-    given.
+    """Return the bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``, in ``out`` if that
+    is given.
     """
     words = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     planes = np.empty((array.itemsize, array.size), np.uint8) if out is None else out
@@ -91,7 +91,7 @@ def pack_values(values: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def unpack_values(steps: NDArray[np.int8]) -> NDArray[np.float32]:
-    """The values of these steps; the inverse of ``pack_values``. -128 gives a value below -1."""
+    """Return the values of these steps; the inverse of ``pack_values``. -128 gives a value below -1."""
     return steps.astype(np.float32) / np.float32(VALUE_STEPS)
 
 
@@ -109,7 +109,7 @@ def pack_surprise(surprise: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def unpack_surprise(steps: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The surprises of these steps; the inverse of ``pack_surprise``."""
+    """Return the surprises of these steps; the inverse of ``pack_surprise``."""
     table = np.exp2((np.arange(256) - 1) / OCTAVE_STEPS) * LEAST_SURPRISE
     table[0] = 0
     return table.astype(np.float32)[steps]

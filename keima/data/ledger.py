@@ -87,7 +87,7 @@ class Ledger:
 
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
-        """Within the block, all reads see one state, even while a Coach writes."""
+        """Let all reads in the block see one state, even while a Coach writes."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -107,7 +107,7 @@ class Ledger:
             raise
 
     def find_damage(self) -> list[str]:
-        """The errors that SQLite's own checks find; empty when the file is sound."""
+        """Return the errors that SQLite's own checks find; empty when the file is intact."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
         return found + [
             f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")
@@ -116,7 +116,7 @@ class Ledger:
     # Workers and their accounts.
 
     def grant(self, worker: str, games: int) -> int:
-        """Grant ``worker`` so many more games; returns its total grant."""
+        """Grant ``worker`` so many more games; return its total grant."""
         self.grant_all({worker: games})
         return self.account(worker).granted
 
@@ -131,7 +131,7 @@ class Ledger:
                 self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
 
     def withdraw(self, worker: str, games: int, reason: str) -> int:
-        """Take back ``games`` that ``worker`` was granted last and has not begun; returns its total grant.
+        """Take back ``games`` that ``worker`` was granted last and has not begun; return its total grant.
 
         Raises:
             LedgerUnbalanced: fewer games are outstanding.
@@ -161,13 +161,13 @@ class Ledger:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be {what}, {outstanding} are outstanding")
 
     def account(self, worker: str) -> WorkerAccount:
-        """The account of ``worker``; all zero for an unknown one."""
+        """Return the account of ``worker``; all zero for an unknown one."""
         if self._kept is None or worker in self._stale:
             return self._read_account(worker)
         return self._kept.get(worker) or WorkerAccount(name=worker)
 
     def accounts(self) -> Mapping[str, WorkerAccount]:
-        """The accounts of all workers of this run, by name; the same object as long as none of them changes."""
+        """Return the accounts of all workers of this run, by name; the same object as long as none of them changes."""
         if self._kept is None:
             return {account.name: account for account in self._query_accounts("ORDER BY name", ())}
         if self._stale:
@@ -180,32 +180,32 @@ class Ledger:
         return self._kept
 
     def workers(self) -> list[str]:
-        """The names of all workers of this run, sorted."""
+        """Return the names of all workers of this run, sorted."""
         return [name for (name,) in self._db.execute("SELECT name FROM workers ORDER BY name")]
 
     # Batches.
 
     def batch(self, batch_id: str) -> BatchRow | None:
-        """The entry of a batch, if there is one."""
+        """Return the entry of a batch, if there is one."""
         rows = self._query_batches("WHERE id = ?", (batch_id,))
         return rows[0] if rows else None
 
     def batches(self) -> list[BatchRow]:
-        """All batches, received and quarantined, in order of receipt."""
+        """Return all batches, received and quarantined, in order of receipt."""
         return self._query_batches("ORDER BY sequence", ())
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
-        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
+        """Return the received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
         return self._query_batches(
             "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
         )
 
     def batch_ids_in_order(self) -> list[str]:
-        """The ids of the received batches in order of receipt."""
+        """Return the ids of the received batches in order of receipt."""
         return [row.id for row in self.received_batches()]
 
     def refusal_reason(self, worker: str, first_game: int, games: int) -> str:
-        """Why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
+        """Return why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
         end = first_game + games
         # Batches do not overlap: of those that begin before the end, the last one ends last.
         for other in self._query_batches(
@@ -219,7 +219,7 @@ class Ledger:
         return ""
 
     def add_received(self, row: BatchRow) -> int:
-        """Enter a batch whose file is safe; returns its sequence number.
+        """Enter a batch whose file is safe; return its sequence number.
 
         Raises:
             LedgerUnbalanced: see ``refusal_reason``.
@@ -232,7 +232,7 @@ class Ledger:
         return sequence
 
     def add_quarantined(self, row: BatchRow) -> int:
-        """Enter a rejected batch; returns its sequence number.
+        """Enter a rejected batch; return its sequence number.
 
         Its games count as quarantined if it has a place in its worker's sequence.
         """
@@ -245,13 +245,13 @@ class Ledger:
     # Models, iterations, events, matches, ratings.
 
     def add_model(self, model: ModelRow) -> None:
-        """Enter a model whose file is safe; replaces one of the same version from before a crash."""
+        """Enter a model whose file is safe, replacing one of the same version from before a crash."""
         values = (model.version, model.iteration, model.path, model.bytes, model.sha256, model.accepted, time.time())
         with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def models(self) -> list[ModelRow]:
-        """All models in order of version."""
+        """Return all models in order of version."""
         rows = self._db.execute("SELECT version, iteration, path, bytes, sha256, accepted FROM models ORDER BY version")
         columns = ("version", "iteration", "path", "bytes", "sha256")
         return [
@@ -260,14 +260,14 @@ class Ledger:
         ]
 
     def add_iteration(self, number: int, report: dict[str, Any]) -> None:
-        """Enter an iteration's report; replaces one of the same number from before a crash."""
+        """Enter an iteration's report, replacing one of the same number from before a crash."""
         with _transaction(self._db):
             self._db.execute(
                 "INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time())
             )
 
     def iterations(self) -> list[dict[str, Any]]:
-        """The reports of all iterations in order."""
+        """Return the reports of all iterations in order."""
         return [json.loads(report) for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number")]
 
     def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
@@ -276,7 +276,7 @@ class Ledger:
             self._insert_event(kind, text, worker)
 
     def events(self, *, last: int = -1) -> list[tuple[str, str, str, float]]:
-        """All events, or the ``last`` ones, in order: kind, worker, text, and the time in seconds since 1970."""
+        """Return all events, or the ``last`` ones, in order: kind, worker, text, and the time in seconds since 1970."""
         newest = self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number DESC LIMIT ?", (last,))
         return list(newest)[::-1]
 
@@ -287,7 +287,7 @@ class Ledger:
             self._db.execute("INSERT INTO matches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def matches(self) -> list[tuple[str, str, int, int, int, int]]:
-        """All matches in order: first player, second player, wins, draws, losses, simulations per move."""
+        """Return all matches in order: first player, second player, wins, draws, losses, simulations per move."""
         return list(
             self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number")
         )
@@ -299,14 +299,14 @@ class Ledger:
             self._db.executemany("INSERT OR REPLACE INTO ratings VALUES (?, ?, ?, ?)", rows)
 
     def ratings(self) -> dict[str, tuple[float, float]]:
-        """The rating of each player: Elo and half the width of its 95 % interval."""
+        """Return the rating of each player: Elo and half the width of its 95 % interval."""
         return {
             player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
         }
 
     @contextmanager
     def _change_accounts(self, *workers: str) -> Iterator[None]:
-        """A transaction that may change the accounts of these workers, which are then read again, also after an
+        """Make a transaction that may change these workers' accounts, which are read again after it, also after an
         error.
         """
         self._stale.update(workers)
@@ -317,7 +317,7 @@ class Ledger:
         return bool(self._db.execute("SELECT 1 FROM workers WHERE name = ?", (worker,)).fetchone())
 
     def _read_account(self, worker: str) -> WorkerAccount:
-        """The account as the file has it now, also within a transaction."""
+        """Return the account as the file has it now, also within a transaction."""
         found = self._query_accounts("WHERE name = ?", (worker,))
         return found[0] if found else WorkerAccount(name=worker)
 
@@ -401,7 +401,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 @contextmanager
 def _open_connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection that stays open unless the block fails."""
+    """Yield a connection that stays open unless the block fails."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
     try:
         connection.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
@@ -452,9 +452,9 @@ def _describe_game(name: str, options: dict[str, Any], rules_version: int) -> st
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that is on the disk when the block ends; an error undoes it.
+    """Make a transaction of the block, on the disk when it ends; an error undoes it.
 
-    Within another one (``Ledger.transaction``), the block is a part of that, which an error must leave.
+    Within another transaction (``Ledger.transaction``), the block joins that one, and an error must leave it.
     """
     if connection.in_transaction:
         yield

@@ -95,7 +95,7 @@ class ModelRow:
 
 
 def make_model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
-    """The row of a model whose file holds ``data``."""
+    """Return the row of a model whose file holds ``data``."""
     path = model_path(run_dir, version).relative_to(run_dir)
     return ModelRow(
         version=version,
@@ -120,12 +120,12 @@ class WorkerAccount:
 
     @property
     def missing(self) -> int:
-        """Games in no batch although later games are."""
+        """The number of games in no batch, although later games are in one."""
         return self.next_game - self.received - self.quarantined
 
     @property
     def outstanding(self) -> int:
-        """Games that are still to come."""
+        """The number of games that are still to come."""
         return self.granted - self.next_game - self.discarded
 
 
@@ -133,5 +133,5 @@ ACCOUNT_COLUMNS = tuple(field.name for field in fields(WorkerAccount))
 
 
 def model_path(run_dir: Path, version: int) -> Path:
-    """The file of a published model."""
+    """Return the file of a published model."""
     return run_dir / "models" / f"model-{version:06d}.model"

@@ -4,8 +4,8 @@ In this order: fetch, check, replay through the rules, write the file (synced), 
 only then let the worker delete its copy. Wherever this is interrupted, the worker or the ledger has the batch; it is
 offered again, and completed steps are skipped. A rejected batch goes to ``quarantine/`` with the reason.
 
-Several batches are received together where they wait together: their files are synced one after the other, which takes
-a disk little longer than one of them, and the ledger is synced once. Either all of them are safe then, or none.
+Batches that wait together are received together: their files are synced one after the other, which takes a disk little
+longer than one of them, and the ledger is synced once. Then either all of them are safe, or none.
 """
 
 import re
@@ -78,12 +78,12 @@ class Offer:
 
 
 def games_path(folder: Path, batch_id: str) -> Path:
-    """The file of a received batch of the run in ``folder``."""
+    """Return the file of a received batch of the run in ``folder``."""
     return folder / "games" / f"{batch_id}{SUFFIX}"
 
 
 def quarantine_path(folder: Path, batch_id: str) -> Path:
-    """The file of a rejected batch of the run in ``folder``; the reason is in a ``.reason`` file next to it."""
+    """Return the file of a rejected batch of the run in ``folder``; the reason is in a ``.reason`` file next to it."""
     return folder / "quarantine" / f"{batch_id}{SUFFIX}"
 
 
@@ -152,7 +152,7 @@ def recover_batches(ledger: Ledger, game: Game) -> list[Receipt]:
 
 
 def load_received(folder: Path, row: BatchRow) -> GameBatch:
-    """A batch that was received earlier, for the replay window of a resumed run.
+    """Return a batch that was received earlier, for the replay window of a resumed run.
 
     Raises:
         CorruptBatch: the file has changed since.
@@ -166,7 +166,7 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
 
 
 def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], None]) -> GameBatch | None:
-    """A batch that was received earlier; None, and an event, if its file is damaged or missing."""
+    """Return a batch that was received earlier; None, and an event, if its file is damaged or missing."""
     try:
         return load_received(folder, row)
     except (CorruptBatch, OSError) as error:
@@ -182,7 +182,7 @@ def _fetch_file(fetch: Fetch) -> tuple[bytes, str]:
 
 
 def _choose_ledger_id(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
-    """The id of this file in the ledger, and what is wrong with the id that it came with."""
+    """Return the id of this file in the ledger, and the error in the id that it came with."""
     other = f"refused-{content[:32]}"
     if not BATCH_ID.fullmatch(batch_id):
         return other, f"{batch_id[:100]!a} is not the id of a batch, which is up to 80 of a-z, 0-9 and '-'"
@@ -193,7 +193,7 @@ def _choose_ledger_id(ledger: Ledger, batch_id: str, content: str) -> tuple[str,
 
 
 def _decode_checked(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
-    """The decoded batch, if it matches its name and worker and has a place in the ledger."""
+    """Return the decoded batch, if it matches its name and worker and has a place in the ledger."""
     batch = decode_batch(data)
     said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
     if said != known:

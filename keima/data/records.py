@@ -133,7 +133,7 @@ class GameBatch:
         return self.actions.size
 
     def game_record(self, index: int) -> GameRecord:
-        """Game ``index`` of the batch."""
+        """Return game ``index`` of the batch."""
         first = int(self.lengths[:index].sum())
         moves = slice(first, first + int(self.lengths[index]))
         first = int(self.policy_sizes[: moves.start].sum())
@@ -221,7 +221,7 @@ def encode_batch(batch: GameBatch) -> bytes:
 
 
 def wire_columns(players: int) -> dict[str, tuple[type[np.generic], str]]:
-    """The columns of a file with games of so many players."""
+    """Return the columns of a file with games of so many players."""
     return WIRE if players > 1 else WIRE_OF_POINTS
 
 
@@ -240,7 +240,7 @@ def decode_batch(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBat
 
 
 def read_run_id(data: bytes) -> str:
-    """The run id in the header of a file.
+    """Return the run id in the header of a file.
 
     Raises:
         CorruptBatch: the file is damaged, or of another format.
@@ -254,12 +254,12 @@ def _require_valid(condition: Any, reason: str) -> None:
 
 
 def _split_file(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
-    """The checked header and the zstd frame."""
+    """Return the checked header and the zstd frame."""
     view = memoryview(data)
     _require_valid(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
     _require_valid(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
     magic, number, header_bytes = PREFIX.unpack_from(view)
-    _require_valid(magic == MAGIC, "it is no game batch")
+    _require_valid(magic == MAGIC, "it is not a game batch")
     older = "the program that wrote it" if number < FORMAT else "this program"
     _require_valid(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
     body, digest = view[:-DIGEST_BYTES], view[-DIGEST_BYTES:]
@@ -278,7 +278,7 @@ def _encode_header(header: dict[str, Any]) -> bytes:
 
 
 def _parse_header(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
-    """The header, with the right keys and counts within the limits."""
+    """Return the header, with the right keys and counts within the limits."""
     try:
         header = json.loads(raw)
         canonical = _encode_header(header)
@@ -303,7 +303,7 @@ def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
 
 
 def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
-    """The columns of the file. Allocates nothing before header and frame agree on the size."""
+    """Return the columns of the file, allocating nothing before header and frame agree on the size."""
     wire = wire_columns(axes["P"])
     shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
@@ -395,14 +395,15 @@ def _check_games(batch: GameBatch) -> None:
         "a game's models are out of order",
     )
     agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
-    _require_valid((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
-    _require_valid(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
+    known = agreed | (batch.resigned <= batch.returns.shape[1])
+    _require_valid(known.all(), "the player who resigned does not exist")
+    _require_valid(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three or more")
 
 
 def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:
     # Comparisons with NaN are false: it is out of every range.
-    most, text = (MOST_POINTS, "is no number of points") if batch.returns.shape[1] == 1 else (1, "is outside [-1, 1]")
-    _require_valid((np.abs(values) <= most).all(), f"a {what} {text}")
+    most, text = (MOST_POINTS, "the range of points") if batch.returns.shape[1] == 1 else (1, "[-1, 1]")
+    _require_valid((np.abs(values) <= most).all(), f"a {what} is outside {text}")
 
 
 def _check_positions(batch: GameBatch) -> None:

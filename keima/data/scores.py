@@ -15,7 +15,7 @@ from keima.games.game import Actions, States
 
 
 def make_score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) -> ScoreReport | None:
-    """The report of games with these scores and milestones (``Game.milestone_of``); None without games."""
+    """Return the report of games with these scores and milestones (``Game.milestone_of``); None without games."""
     if not scores:
         return None
     values, highest = np.array(scores, np.float64), np.array(reached, np.int64)
@@ -38,7 +38,7 @@ def _make_milestone_report(milestone: int, hits: int, games: int) -> MilestoneRe
 
 
 def milestones_of(game: Game, batch: GameBatch) -> list[int]:
-    """The milestone of each game of a verified batch; 0 in games without milestones."""
+    """Return the milestone of each game of a verified batch; 0 in games without milestones."""
     if not game.milestones:
         return [0] * batch.num_games
     return [
@@ -48,7 +48,7 @@ def milestones_of(game: Game, batch: GameBatch) -> list[int]:
 
 @compiled
 def replay_to_end(step: Any, start: States, lengths: NDArray[np.int32], actions: Actions) -> States:
-    """The final states ``[G, S]`` of games with these numbers of plies ``[G]``."""
+    """Return the final states ``[G, S]`` of games with these numbers of plies ``[G]``."""
     states = np.empty((lengths.size, start.size), np.int64)
     ply = 0
     for game in range(lengths.size):

@@ -134,7 +134,7 @@ def find_faulty_move(rules: Rules, state: States, moves: MoveColumns, scratch: M
 
 @compiled
 def is_subset(some: Actions, legal: Actions) -> bool:
-    """Whether all of ``some`` are in ``legal``; both are ascending."""
+    """Return whether all of ``some`` are in ``legal``; both are ascending."""
     place = 0
     for action in some:
         while place < legal.size and legal[place] < action:
@@ -146,7 +146,7 @@ def is_subset(some: Actions, legal: Actions) -> bool:
 
 @compiled
 def check_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
-    """The fault of a game that ended in ``state``, if there is one."""
+    """Return the fault of a game that ended in ``state``, if there is one."""
     terminal, returns_of = rules.terminal, rules.returns
     if resigned == 0 and not terminal(state):
         return UNFINISHED

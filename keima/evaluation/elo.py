@@ -40,13 +40,13 @@ class Rating:
 
 
 def expected_score(difference: float) -> float:
-    """The expected score of a player who is ``difference`` Elo stronger."""
+    """Return the expected score of a player who is ``difference`` Elo stronger."""
     # E(d) = 1 / (1 + 10**(-d / 400))
     return 1 / (1 + math.exp(-ELO_SCALE * difference))
 
 
 def elo_difference(score: float) -> float:
-    """The difference in Elo at which ``score`` is expected; infinite from a clean sweep on."""
+    """Return the difference in Elo at which ``score`` is expected; infinite from a clean sweep on."""
     if not 0 < score < 1:
         return math.inf if score >= 1 else -math.inf
     # d = 400 * log10(s / (1 - s)), the inverse of E
@@ -54,7 +54,7 @@ def elo_difference(score: float) -> float:
 
 
 def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
-    """The ratings of all players in ``results``, with ``anchor`` at 0.
+    """Return the ratings of all players in ``results``, with ``anchor`` at 0.
 
     Newton's method on the concave log-likelihood. Pairings are sparse, so the time is nearly linear in the number of
     players.
@@ -99,7 +99,7 @@ def _tabulate_scores(results: Sequence[PairResult], anchor: str) -> ScoreTable:
 
 
 def _find_connected_players(scores: ScoreTable, start: str) -> set[str]:
-    """The players connected to ``start`` by games."""
+    """Return the players connected to ``start`` by games."""
     reached, waiting = {start}, [start]
     while waiting:
         new = scores[waiting.pop()].keys() - reached
@@ -111,7 +111,7 @@ def _find_connected_players(scores: ScoreTable, start: str) -> set[str]:
 def _compute_derivatives(
     scores: ScoreTable, strengths: Mapping[str, float], names: Sequence[str]
 ) -> tuple[dict[str, float], Matrix]:
-    """The gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
+    """Return the gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
     gradient, information = {}, {}
     for name in names:
         slope, row = 0.0, {name: 0.0}
@@ -128,7 +128,7 @@ def _compute_derivatives(
 
 
 def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
-    """The log-likelihood ratio of ``elo1`` against ``elo0`` for these results.
+    """Return the log-likelihood ratio of ``elo1`` against ``elo0`` for these results.
 
     ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent. This is the
     normal approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction
@@ -147,7 +147,7 @@ def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1:
 def decide_sprt(
     pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float
 ) -> bool | None:
-    """Wald's sequential test: True for ``elo1``, False for ``elo0``, None while it is undecided."""
+    """Decide Wald's sequential test: True for ``elo1``, False for ``elo0``, None while it is undecided."""
     ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
     # Accept at LLR >= log((1 - beta) / alpha), reject at LLR <= log(beta / (1 - alpha)) (Wald 1945)
     if ratio >= math.log((1 - beta) / alpha):

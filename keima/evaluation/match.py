@@ -27,7 +27,7 @@ class Player(Protocol):
     """Chooses moves."""
 
     def choose(self, states: States) -> Actions:
-        """A legal action ``[N]`` for each of the non-terminal ``states`` ``[N, S]``."""
+        """Return a legal action ``[N]`` for each of the non-terminal ``states`` ``[N, S]``."""
 
 
 @runtime_checkable
@@ -35,18 +35,18 @@ class HistoryPlayer(Player, Protocol):
     """A player that needs the moves of each game so far."""
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Like ``choose``, for ``states`` that were reached from ``starts`` ``[N, S]`` by these ``moves``."""
+        """Choose as ``choose`` does, for ``states`` reached from ``starts`` ``[N, S]`` by these ``moves``."""
 
 
 @runtime_checkable
 class BatchingPlayer(Player, Protocol):
-    """A player that thinks about many positions at once, and tells each move as soon as it has found it."""
+    """A player that searches many positions at once, and returns each move as soon as it is found."""
 
     def submit(self, numbers: Sequence[int], states: States) -> None:
-        """Begin to think about ``states`` ``[N, S]``; ``numbers`` ``[N]`` name them."""
+        """Begin to search ``states`` ``[N, S]``; ``numbers`` ``[N]`` name them."""
 
     def advance(self) -> tuple[Sequence[int], Actions]:
-        """Think for one network call; returns the numbers ``[N]`` and actions ``[N]`` that this has found."""
+        """Search for one network call; return the numbers ``[N]`` and actions ``[N]`` found by it."""
 
 
 class SearchPlayer:
@@ -56,7 +56,7 @@ class SearchPlayer:
         self._search = search
 
     def choose(self, states: States) -> Actions:
-        """The best action that search finds."""
+        """Return the best action that search finds."""
         return self._search.find(states).actions
 
     def submit(self, numbers: Sequence[int], states: States) -> None:
@@ -77,7 +77,7 @@ class RandomPlayer:
         self._streams = np.array([seed_stream(seed, "random player")], np.uint64)
 
     def choose(self, states: States) -> Actions:
-        """A uniformly random legal action."""
+        """Return a uniformly random legal action."""
         return draw_random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
 
 
@@ -92,17 +92,17 @@ class MatchResult:
 
     @property
     def wins(self) -> int:
-        """Games that the first player won."""
+        """The number of games that the first player won."""
         return int((self.scores > 0.5).sum())
 
     @property
     def draws(self) -> int:
-        """Drawn games."""
+        """The number of drawn games."""
         return int((self.scores == 0.5).sum())
 
     @property
     def losses(self) -> int:
-        """Games that the first player lost."""
+        """The number of games that the first player lost."""
         return int((self.scores < 0.5).sum())
 
 
@@ -196,7 +196,7 @@ class _MatchGames:
             self.moves[row].append(action)
 
     def players_to_move(self, rows: NDArray[np.int64]) -> list[tuple[int, Player]]:
-        """After chance has moved: the player to move in each of the games ``rows`` that has not ended."""
+        """Resolve chance events; return the player to move in each of the games ``rows`` that has not ended."""
         play_chance_outcomes(self.game, self.states, self._streams, self.moves)
         ended = query_states(self.game.rules.terminal, self.states[rows]) != 0
         is_first = query_states(self.game.rules.current_player, self.states[rows]) == self._seats[rows]
@@ -208,12 +208,12 @@ class _MatchGames:
         ]
 
     def choose(self, player: Player, rows: NDArray[np.int64]) -> Actions:
-        """The moves of a player that answers at once, in the games ``rows``."""
+        """Return the moves of a player that answers at once, in the games ``rows``."""
         starts = self.starts[rows // self.game.num_players]
         return choose_actions(player, self.states[rows], starts, [self.moves[row] for row in rows])
 
     def result(self) -> MatchResult | None:
-        """The result, once all games have ended."""
+        """Return the result, once all games have ended."""
         if not query_states(self.game.rules.terminal, self.states).all():
             return None
         moves = tuple(tuple(moves[self._opening_plies :]) for moves in self.moves)
@@ -244,7 +244,7 @@ class MatchSession:
         return list(self._games)
 
     def states(self, name: str) -> States:
-        """The states ``[pairs * players, S]`` of a match's games; not a copy."""
+        """Return the states ``[pairs * players, S]`` of a match's games; not a copy."""
         return self._games[name].states
 
     def begin(self, name: str, fixture: Fixture) -> None:
@@ -264,7 +264,7 @@ class MatchSession:
         self._forget_idle_players()
 
     def advance(self) -> None:
-        """Let every player who is to move somewhere think for one network call, or move if it answers at once.
+        """Let every player who is to move search for one network call, or move if it answers at once.
 
         Raises:
             ValueError: a network's answers are not finite, or have the wrong shape.
@@ -277,7 +277,7 @@ class MatchSession:
                 self._choose_at_once(mover)
 
     def take_results(self) -> dict[str, MatchResult]:
-        """The results of the matches that have ended since the last call."""
+        """Return the results of the matches that have ended since the last call."""
         found = {}
         for name, games in list(self._games.items()):
             result = games.result()
@@ -289,7 +289,9 @@ class MatchSession:
         return found
 
     def _forget_idle_players(self) -> None:
-        """Let go of players that are to move nowhere, with the memory of their searches; who moves again comes back."""
+        """Release players that have no moves to make, with their search memory; a player that moves again is
+        readmitted.
+        """
         self._movers = {key: mover for key, mover in self._movers.items() if mover.tickets}
 
     def _choose_at_once(self, mover: _PlayerToMove) -> None:
@@ -298,7 +300,7 @@ class MatchSession:
             self._play_moves(list(rows), games.choose(mover.player, np.array(list(rows.values()))))
 
     def _play_moves(self, tickets: Sequence[int], actions: Actions) -> None:
-        """Play the moves of games, and ask for the next ones; tickets of dropped matches are left out."""
+        """Play the moves of games, and request the next ones; tickets of dropped matches are ignored."""
         chosen = dict(zip(tickets, actions.tolist(), strict=True))
         for name, rows in self._group_by_match(tickets).items():
             numbers = np.array(list(rows.values()))
@@ -310,7 +312,7 @@ class MatchSession:
             self._request_moves(name, numbers)
 
     def _group_by_match(self, tickets: Iterable[int]) -> dict[str, dict[int, int]]:
-        """The tickets by match, each with the number of its game."""
+        """Return the tickets by match, each with the number of its game."""
         found: dict[str, dict[int, int]] = {}
         for ticket in tickets:
             if ticket in self._tickets:
@@ -331,7 +333,9 @@ class MatchSession:
 
 
 def make_chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:
-    """The streams ``[pairs * players]`` of chance outcomes in these pairs of a match, the same for all games of one."""
+    """Return the streams ``[pairs * players]`` of chance outcomes in these pairs of a match, the same for all games of
+    one.
+    """
     streams = [seed_stream(seed, "chance", number) for number in range(first_pair, first_pair + pairs)]
     return np.repeat(np.array(streams, np.uint64), players)
 
@@ -348,7 +352,7 @@ def play_chance_outcomes(game: Game, states: States, streams: Streams, moves: Se
 
 
 def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-    """The actions of a player in ``states``, which were reached from ``starts`` by ``moves``."""
+    """Return the actions of a player in ``states``, which were reached from ``starts`` by ``moves``."""
     return (
         player.choose_with_history(states, starts, moves)
         if isinstance(player, HistoryPlayer)
@@ -357,12 +361,12 @@ def choose_actions(player: Player, states: States, starts: States, moves: Sequen
 
 
 def first_player_seats(game: Game, pairs: int) -> NDArray[np.int64]:
-    """The number of the first player's seat in each game ``[pairs * players]``."""
+    """Return the number of the first player's seat in each game ``[pairs * players]``."""
     return np.tile(np.arange(game.num_players), pairs)
 
 
 def first_player_scores(game: Game, states: States) -> NDArray[np.float64]:
-    """The scores ``[pairs, players]`` of the first player in games with these final ``states``."""
+    """Return the scores ``[pairs, players]`` of the first player in games with these final ``states``."""
     pairs = len(states) // game.num_players
     returns = np.stack([game.returns(state) for state in states]).astype(np.float64)
     won = returns[np.arange(len(states)), first_player_seats(game, pairs)]
@@ -372,19 +376,19 @@ def first_player_scores(game: Game, states: States) -> NDArray[np.float64]:
 
 
 def count_wins_draws_losses(game: Game, states: States) -> tuple[int, int, int]:
-    """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
+    """Return the first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
     ended = query_states(game.rules.terminal, states).astype(np.bool_)
     so_far = MatchResult(scores=first_player_scores(game, states).ravel()[ended])
     return so_far.wins, so_far.draws, so_far.losses
 
 
 def make_opening_states(game: Game, count: int, plies: int, seed: int) -> States:
-    """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves or chance outcomes."""
+    """Return ``count`` non-terminal states ``[count, S]`` after ``plies`` random moves or chance outcomes."""
     return play_opening_moves(game, draw_opening_moves(game, count, plies, seed))
 
 
 def draw_opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
-    """The random moves ``[count, plies]`` that lead to ``make_opening_states``."""
+    """Return the random moves ``[count, plies]`` that lead to ``make_opening_states``."""
     streams = np.array([seed_stream(seed, "openings")], np.uint64)
     moves = np.empty((count, plies), np.int32)
     missing = np.arange(count)
@@ -400,7 +404,7 @@ def draw_opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions
 
 
 def play_opening_moves(game: Game, moves: Actions) -> States:
-    """The states ``[count, S]`` after these moves ``[count, plies]`` from the start."""
+    """Return the states ``[count, S]`` after these moves ``[count, plies]`` from the start."""
     states = game.initial_states(len(moves))
     for ply in range(moves.shape[1]):
         step_states(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
@@ -409,7 +413,7 @@ def play_opening_moves(game: Game, moves: Actions) -> States:
 
 @compiled
 def draw_random_actions(legal_actions: Any, states: States, streams: Streams, num_actions: int) -> Actions:
-    """A random legal action ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    """Return a random legal action ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
     out = np.empty(num_actions, np.int32)
     chosen = np.empty(len(states), np.int32)
     for i in range(len(states)):
@@ -420,7 +424,7 @@ def draw_random_actions(legal_actions: Any, states: States, streams: Streams, nu
 
 @compiled
 def draw_random_plies(rules: Rules, states: States, streams: Streams, scratch: MoveScratch) -> Actions:
-    """A random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    """Return a random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
     legal_actions = rules.legal_actions
     out, chosen = scratch.actions, np.empty(len(states), np.int32)
     for i in range(len(states)):
@@ -434,7 +438,9 @@ def draw_random_plies(rules: Rules, states: States, streams: Streams, scratch: M
 
 @compiled
 def sample_chance_outcomes(rules: Rules, states: States, streams: Streams, scratch: MoveScratch) -> Actions:
-    """An outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to move."""
+    """Return an outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to
+    move.
+    """
     terminal, current_player = rules.terminal, rules.current_player
     drawn = np.full(len(states), NO_OUTCOME, np.int32)
     for i in range(len(states)):
@@ -445,7 +451,7 @@ def sample_chance_outcomes(rules: Rules, states: States, streams: Streams, scrat
 
 @compiled
 def query_states(function: Any, states: States) -> NDArray[np.int64]:
-    """The results of a query kernel for ``states`` ``[N, S]``."""
+    """Return the results of a query kernel for ``states`` ``[N, S]``."""
     answers = np.empty(len(states), np.int64)
     for i in range(len(states)):
         answers[i] = function(states[i])

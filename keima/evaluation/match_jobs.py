@@ -34,7 +34,7 @@ class Contestant(_JobMessage):
 
     @property
     def file_name(self) -> str:
-        """Its file in a worker's inbox; separate from the models of self-play, which come and go at other times."""
+        """Its file in a worker's inbox, separate from the models of self-play, which come and go independently."""
         return f"player-{self.version:06d}-{self.sha256[:16]}.model"
 
 
@@ -60,7 +60,7 @@ class EvaluationJob(_JobMessage):
 
     @property
     def file_name(self) -> str:
-        """Of its result in the worker's outbox."""
+        """The name of its result in the worker's outbox."""
         return f"{self.id}{RESULT_SUFFIX}"
 
 

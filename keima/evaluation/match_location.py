@@ -39,7 +39,7 @@ class LocalMatches:
         self._players: dict[int, SearchPlayer] = {}  # by version
 
     def get_player(self, model: Model) -> SearchPlayer:
-        """The model as a player."""
+        """Return the model as a player."""
         if model.model_version not in self._players:
             self._players[model.model_version] = SearchPlayer(self._search(model))
         return self._players[model.model_version]

@@ -42,7 +42,9 @@ class InvalidMatchResult(ValueError):
 
 
 def make_match_search_settings(settings: SearchSettings) -> SearchSettings:
-    """The search of matches: self-play's without forced playouts, with one leaf per tree and the matches' lookahead."""
+    """Return the search of matches: self-play's without forced playouts, with one leaf per tree and the matches'
+    lookahead.
+    """
     ahead = settings.match_lookahead_plies
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
@@ -57,7 +59,7 @@ def make_match_search(
     cached: bool = False,
     device: str = "auto",
 ) -> Search:
-    """The search of evaluation games.
+    """Return the search of evaluation games.
 
     Args:
         settings: self-play's.
@@ -81,20 +83,20 @@ def make_match_search(
 
 
 def count_cache_positions(game: Game) -> int:
-    """How many evaluations fit into ``CACHE_BYTES``: a power of two, as the cache has slots."""
+    """Return how many evaluations fit into ``CACHE_BYTES``: a power of two, as the cache has slots."""
     each = 8 + 4 * (game.num_actions + game.num_values)  # a key, logits and values
     return 1 << ((CACHE_BYTES // each).bit_length() - 1)
 
 
 def job_openings(game: Game, job: EvaluationJob) -> States:
-    """The openings ``[pairs, S]`` of a job."""
+    """Return the openings ``[pairs, S]`` of a job."""
     return make_opening_states(game, job.match_pairs, job.opening_plies, job.seed)[
         job.first_pair : job.first_pair + job.pairs
     ]
 
 
 def make_job_fixture(game: Game, job: EvaluationJob, players: MakePlayer) -> Fixture:
-    """The games of a job.
+    """Return the games of a job.
 
     Args:
         players: make a player from a model.
@@ -105,7 +107,7 @@ def make_job_fixture(game: Game, job: EvaluationJob, players: MakePlayer) -> Fix
 
 
 def play_job(game: Game, job: EvaluationJob, players: MakePlayer) -> tuple[States, MatchResult]:
-    """Play a job; returns its openings and games.
+    """Play a job; return its openings and games.
 
     Args:
         players: make a player from a model.
@@ -116,7 +118,7 @@ def play_job(game: Game, job: EvaluationJob, players: MakePlayer) -> tuple[State
 
 
 def play_fixtures(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchResult]]:
-    """Play fixtures side by side; returns their results."""
+    """Play fixtures side by side; return their results."""
     session, results = MatchSession(game), dict[str, MatchResult]()
     for number, fixture in enumerate(fixtures):
         session.begin(str(number), fixture)
@@ -127,7 +129,7 @@ def play_fixtures(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchRe
 
 
 def make_job_result(worker: str, job: EvaluationJob, starts: States, result: MatchResult) -> EvaluationJobResult:
-    """The result file of a job's games."""
+    """Return the result file of a job's games."""
     scores = tuple(float(score) for score in result.scores.ravel())
     return EvaluationJobResult(
         worker=worker, job=job, openings=states_digest(starts), moves=result.moves, scores=scores
@@ -135,10 +137,10 @@ def make_job_result(worker: str, job: EvaluationJob, starts: States, result: Mat
 
 
 def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: EvaluationJobResult) -> MatchResult:
-    """The games of a job, after replaying each through the rules.
+    """Return the games of a job, after replaying each through the rules.
 
     Raises:
-        RefusedResult: they were not played, or are invalid.
+        InvalidMatchResult: they were not played, or are invalid.
     """
     if result.refused:
         raise InvalidMatchResult(f"it did not play: {result.refused}")
@@ -146,7 +148,7 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
         raise InvalidMatchResult("it is the result of another job")
     starts = job_openings(game, job)
     if result.openings != states_digest(starts):
-        raise InvalidMatchResult("the openings are not those of the seed")
+        raise InvalidMatchResult("the openings do not match the seed")
     players = game.num_players
     games = players * job.pairs
     if not len(result.moves) == len(result.scores) == games:
@@ -163,18 +165,18 @@ def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: Evalu
             raise InvalidMatchResult(f"game {number}: the moves end before the game does")
     scores = first_player_scores(game, states)
     if not np.array_equal(scores.ravel(), np.array(result.scores)):
-        raise InvalidMatchResult("the scores are not those of the games")
+        raise InvalidMatchResult("the scores do not match the games")
     return MatchResult(scores=scores, moves=result.moves)
 
 
 def states_digest(starts: States) -> str:
-    """The SHA-256 of states ``[N, S]``."""
+    """Return the SHA-256 of states ``[N, S]``."""
     return sha256_hex(np.ascontiguousarray(starts).tobytes())
 
 
 @compiled
 def replay_game(rules: Rules, state: States, moves: Actions, streams: Streams, scratch: MoveScratch) -> tuple[int, int]:
-    """Play the moves of a match game on ``state`` up to the first fault; returns the fault and the number of moves.
+    """Play the moves of a match game on ``state`` up to the first fault; return the fault and the number of moves.
 
     Chance outcomes must be those of stream 0.
     """

@@ -41,13 +41,13 @@ class SolvedPositions:
         return self.values.max(1)
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
-        """The positions selected by a mask ``[N]`` or by indices, which may repeat."""
+        """Return the positions selected by a mask ``[N]`` or by indices, which may repeat."""
         return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayErrors:
-    """How many choices of a player threw away value, by kind."""
+    """The number of choices that lost game value, by kind."""
 
     positions: int
     win_to_draw: int
@@ -56,12 +56,12 @@ class PlayErrors:
 
     @property
     def num_errors(self) -> int:
-        """Choices that threw away value."""
+        """The number of choices that lost game value."""
         return self.win_to_draw + self.win_to_loss + self.draw_to_loss
 
     @property
     def share(self) -> float:
-        """The errors' share of all positions."""
+        """The share of errors among all positions."""
         return self.num_errors / self.positions
 
     @property
@@ -77,7 +77,7 @@ class PlayErrors:
 
 
 def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions | None:
-    """The solved positions of ``game``, at most ``count``, always the same; None for games without any."""
+    """Return the solved positions of ``game``, at most ``count``, always the same; None for games without any."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
     states, values = (
@@ -90,7 +90,7 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
-    """The positions in a file of tools/make_perfect_play_positions.py, replayed through the rules.
+    """Return the positions in a file of tools/make_perfect_play_positions.py, replayed through the rules.
 
     Raises:
         OSError: the file cannot be read.
@@ -100,7 +100,7 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
 
 
 def read_moves(game: Game, path: Path) -> list[Actions]:
-    """The moves that lead from the start to each position in such a file.
+    """Return the moves that lead from the start to each position in such a file.
 
     Raises:
         OSError, ValueError: see ``read_positions``.
@@ -121,11 +121,11 @@ def _name_file_in_errors(game: Game, path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
+        raise ValueError(f"{path} is not a file of solved positions of {game.name}: {error}") from error
 
 
 def _read_columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:
-    """The moves to each position, and the value of every action there, ``[N, A]``."""
+    """Return the moves to each position, and the value of every action there, ``[N, A]``."""
     with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
         actions, plies, values = file["actions"].astype(np.int32), file["plies"], file["values"]
     return np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), values
@@ -150,7 +150,7 @@ def play_to_positions(
 ) -> int:
     """Play the moves to each position on its row of ``states``, and mark what is legal there in ``legal`` ``[N, A]``.
 
-    ``actions`` are those of all positions, one after the other. Returns the first position that is not reached by legal
+    ``actions`` are those of all positions, one after the other. Return the first position that is not reached by legal
     moves, or -1.
     """
     legal_actions, step = rules.legal_actions, rules.step
@@ -170,14 +170,14 @@ def play_to_positions(
 
 @compiled
 def observe_states(rules: Rules, states: States, observations: Planes) -> None:
-    """What the player to move sees in each of the states ``[N, S]``: writes ``observations`` ``[N, C, H, W]``."""
+    """Write what the player to move sees in each of the states ``[N, S]`` to ``observations`` ``[N, C, H, W]``."""
     observe = rules.observe
     for row in range(len(states)):
         observe(states[row], observations[row])
 
 
 def _solve_every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
-    """All positions of a tiny game, up to symmetry."""
+    """Return all positions of a tiny game, up to symmetry."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
     for state, values in solve_all_positions(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
@@ -186,14 +186,14 @@ def _solve_every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
 
 
 def choose_policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
-    """The choice of the policy alone in each position, ``[N]``: the legal action with the largest logit."""
+    """Return the action with the largest legal logit in each position, ``[N]``: the policy's choice without search."""
     parts = range(0, len(positions.states), batch_size)
     logits = np.concatenate([evaluate(positions.observations[i : i + batch_size])[0] for i in parts])  # [N, A]
     return np.where(positions.values == ILLEGAL, -np.inf, logits).argmax(1).astype(np.int32)
 
 
 def count_errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
-    """The errors of a player that chooses ``actions`` ``[N]``.
+    """Return the errors of a player that chooses ``actions`` ``[N]``.
 
     Raises:
         IllegalAction: an action is illegal.

@@ -65,13 +65,13 @@ class MatchExecutors(Protocol):
         """Set the jobs of ``worker``; others are dropped with their results."""
 
     def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
-        """The results so far, with worker and job; a file that is too large counts as empty."""
+        """Return the results so far, with worker and job; a file that is too large counts as empty."""
 
     def ready_workers(self) -> list[str]:
-        """The workers that can play a job now."""
+        """Return the workers that can play a job now."""
 
     def heartbeats(self) -> Mapping[str, MatchHeartbeat | None]:
-        """The last heartbeat of each worker."""
+        """Return the last heartbeat of each worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class RemoteMatches:
 
     @contextmanager
     def deploy(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
-        """Within the block, the workers have the files of these models and can play matches between them."""
+        """Give the workers the files of these models for the block, so that they can play matches between them."""
         self._excluded_workers.clear()
         self._executors.deploy_models(players)
         try:
@@ -145,7 +145,7 @@ class RemoteMatches:
             self._executors.deploy_models({})
 
     def pairs_per_round(self) -> int:
-        """A number of pairs that keeps every worker busy."""
+        """Return a number of pairs that keeps every worker busy."""
         return MIN_PAIRS * len(self._executors.ready_workers())
 
     def play(self, specs: Sequence[MatchSpec], players: MakePlayer, *, poll: Callable[[], None]) -> list[MatchResult]:
@@ -158,7 +158,7 @@ class RemoteMatches:
         return run_steps(self.play_steps(specs, players), poll=poll, wait=lambda: self._sleep(WAIT_SECONDS))
 
     def play_steps(self, specs: Sequence[MatchSpec], players: MakePlayer) -> Steps[list[MatchResult]]:
-        """Play all these matches in parallel; see ``play``. Matches that are not played to their end are withdrawn."""
+        """Play all these matches in parallel; see ``play``. Unfinished matches are withdrawn."""
         scores = [np.full((spec.pairs, self._game.num_players), np.nan) for spec in specs]
         board = _MatchState(scores=scores, free=deque(self._split_into_jobs(specs)))
         try:
@@ -176,7 +176,7 @@ class RemoteMatches:
         return [MatchResult(scores=scores) for scores in board.scores]
 
     def _split_into_jobs(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, EvaluationJob]]:
-        """All pairs of all matches as jobs, which are larger for fewer workers."""
+        """Yield all pairs of all matches as jobs, which are larger for fewer workers."""
         workers = max(1, len(self._executors.ready_workers()))
         share = math.ceil(sum(spec.pairs for spec in specs) / (JOBS_PER_WORKER * workers))
         size = min(max(share, MIN_PAIRS), MAX_PAIRS)
@@ -252,9 +252,9 @@ class RemoteMatches:
             if given.worker not in board.ready_workers:
                 self._requeue_job(board, given, "")
             elif now - given.last_sign > QUIET_SECONDS:
-                self._requeue_job(board, given, f"it has shown no sign of playing for {QUIET_SECONDS:.0f} s")
+                self._requeue_job(board, given, f"it has reported no progress for {QUIET_SECONDS:.0f} s")
             elif now - given.since > min(too_long, MOST_SECONDS):
-                self._requeue_job(board, given, f"it has not been played in {now - given.since:.0f} s")
+                self._requeue_job(board, given, f"it has not finished them within {now - given.since:.0f} s")
             else:
                 continue
             changed.add(given.worker)
@@ -269,7 +269,7 @@ class RemoteMatches:
                         given.last_sign = now
 
     def _requeue_job(self, board: _MatchState, given: _RunningJob, reason: str) -> None:
-        """Free a job under a new id; with a reason, its worker gets no more jobs of these matches."""
+        """Requeue a job under a new id; with a reason, its worker gets no more jobs of these matches."""
         if reason:
             self._excluded_workers.add(given.worker)
             log.warning("evaluation games of worker %s are played elsewhere: %s", given.worker, reason)
@@ -291,7 +291,7 @@ def decode_result(data: bytes) -> EvaluationJobResult:
     """Decode a result.
 
     Raises:
-        RefusedResult: it is invalid.
+        InvalidMatchResult: it is invalid.
     """
     try:
         return EvaluationJobResult.model_validate(json.loads(data))

@@ -50,7 +50,7 @@ def play_for_score(
     side_by_side: int = SIDE_BY_SIDE,
     on_progress: OnScoreProgress = lambda ended, moves: None,
 ) -> ScoredGames:
-    """Let ``player`` play ``games`` games, as ``play_score_games`` does, to their end.
+    """Let ``player`` play ``games`` games to their end, as ``play_score_games`` does.
 
     Args:
         watch: called before each round of moves with the progress; an exception from it ends the games.
@@ -110,7 +110,7 @@ def play_score_games(
 
 
 def summarize_scores(game: Game, played: ScoredGames) -> ScoreReport | None:
-    """The report of ``played``; None without games."""
+    """Return the report of ``played``; None without games."""
     return make_score_report(game, played.scores.tolist(), played.reached.tolist())
 
 

@@ -1,4 +1,6 @@
-"""Sparse symmetric positive definite systems of a few thousand unknowns, for ratings; NumPy only has dense ones."""
+"""Solve sparse symmetric positive definite systems of a few thousand unknowns, for ratings; NumPy only has dense
+solvers.
+"""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +9,7 @@ Matrix = dict[str, dict[str, float]]  # rows by name; missing entries are 0
 
 
 def find_elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
-    """An order of elimination that keeps factors sparse: smallest degree first (Tinney & Walker 1967)."""
+    """Return an order of elimination that keeps factors sparse: smallest degree first (Tinney & Walker 1967)."""
     graph = {name: set(others) for name, others in neighbours.items()}
     waiting = [(len(others), name) for name, others in graph.items()]
     heapq.heapify(waiting)
@@ -45,11 +47,11 @@ class SparseFactors:
 
     @property
     def num_entries(self) -> int:
-        """How many the factors have, which is what solving costs."""
+        """The number of nonzero entries in the factors, which determines the cost of solving."""
         return len(self._pivots) + sum(map(len, self._columns.values()))
 
     def solve(self, right: Mapping[str, float]) -> dict[str, float]:
-        """The x for which ``matrix`` x = ``right``."""
+        """Return the x for which ``matrix`` x = ``right``."""
         x = dict(right)
         for name, column in self._columns.items():
             for other, factor in column.items():
@@ -59,8 +61,8 @@ class SparseFactors:
         return x
 
     def inverse_diagonal(self) -> dict[str, float]:
-        """The diagonal of the inverse (Takahashi, Fagan & Chin, 1973: only entries where the factors have some are
-        needed).
+        """Return the diagonal of the inverse (Takahashi, Fagan & Chin, 1973: only entries where the factors have some
+        are needed).
         """
         inverse: Matrix = {}
         for name, column in reversed(self._columns.items()):

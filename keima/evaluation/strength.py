@@ -54,7 +54,7 @@ class Strength:
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
     def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
-        """Measure ``model``; with ``beside``, workers play most of the time on, and matches in the rest."""
+        """Measure ``model``; with ``beside``, workers mostly play on, and matches take the rest of the time."""
         started = time.monotonic()
         search_error = margin = policy_error = None
         if self._positions is not None:
@@ -96,7 +96,9 @@ class Strength:
         )
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
-        """Whether ``candidate``, stored in ``file``, passes the test against ``best``; True without gating."""
+        """Test whether ``candidate``, stored in ``file``, is stronger than ``best``; yield the result, True without
+        gating.
+        """
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt
@@ -113,14 +115,14 @@ class Strength:
         return bool(verdict)
 
     def _pairs_per_round(self, played: int) -> int:
-        """How many pairs to play before the next evaluation of the test: more with many workers."""
+        """Return how many pairs to play before the next evaluation of the test: more with many workers."""
         if self._remote is None:
             return SPRT_PAIRS
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_per_round()))
 
     def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
-        """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""
+        """Play the anchor and earlier rated versions; return the matches, the anchor's first, or none."""
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
             return []
@@ -156,7 +158,7 @@ class Strength:
     def _prepare_matches(
         self, models: Sequence[Model], *, file: bytes = b"", beside: bool = False
     ) -> Iterator[PlayMatches]:
-        """A function that plays matches between these models: on the workers if possible, else here.
+        """Yield a function that plays matches between these models: on the workers if possible, else here.
 
         Args:
             models: the players.
@@ -179,11 +181,11 @@ class Strength:
             yield WorkerMatches(self._remote, local, by_contestant, num_simulations=simulations, beside=beside).play
 
     def make_evaluator(self, model: Model) -> Evaluator:
-        """The evaluator of ``model``."""
+        """Return the evaluator of ``model``."""
         return Evaluator(model.build(self._game), self._game, device=self._device, max_batch=NUM_TREES)
 
     def make_search(self, model: Model) -> Search:
-        """The search of ``model`` with the simulations of evaluation."""
+        """Return the search of ``model`` with the simulations of evaluation."""
         return make_match_search(
             self._game,
             model,
@@ -194,12 +196,12 @@ class Strength:
         )
 
     def _read_model_file(self, model: Model) -> bytes:
-        """The model file, as published or as it would be."""
+        """Read the model file as published, or as it would be published."""
         path = self._model_paths().get(model.model_version)
         return read_limited(path, MAX_MODEL_BYTES) if path else encode_model(model, self._game)
 
     def _earlier_rated_models(self, version: int) -> dict[int, Path]:
-        """The files of earlier versions with rating games, by ascending version."""
+        """Return the files of earlier versions with rating games, by ascending version."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
         return {
             earlier: path
@@ -213,7 +215,7 @@ class Strength:
         return earlier[len(earlier) // 2] if earlier else None
 
     def _model_paths(self) -> dict[int, Path]:
-        """The existing files of published models, by ascending version."""
+        """Return the existing files of published models, by ascending version."""
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
         return {version: path for version, path in paths.items() if path.is_file()}
 
@@ -263,14 +265,14 @@ def check_evaluation_settings(game: Game, settings: EvaluationSettings) -> None:
         )
     if game.num_players > 2 and settings.gating != "none":
         raise ValueError(
-            f"evaluation.gating: {game.name} is not a game for two, whose results the test counts; set none"
+            f"evaluation.gating: {game.name} is not a two-player game, and gating tests only those; set none"
         )
     if game.num_players > 1 and settings.score_games > 0:
         raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
 
 
 def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
-    """The first player's mean return in these matches, and half the width of its 95 % interval.
+    """Return the first player's mean return in these matches, and half the width of its 95 % interval.
 
     Pairs are independent of each other, the games of one are not. The margin of a single pair is None.
     """
@@ -288,7 +290,7 @@ def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> 
 
 
 def model_player_name(version: int) -> str:
-    """The name of a model version in matches and ratings."""
+    """Return the name of a model version in matches and ratings."""
     return f"model-{version:06d}"
 
 
@@ -298,7 +300,7 @@ def load_model_file(path: Path) -> Model:
 
 
 def find_best_actions(search: Search, states: States) -> Steps[Actions]:
-    """The best action ``[N]`` in each of ``states`` ``[N, S]``; a step is a network call."""
+    """Yield the best action ``[N]`` in each of ``states`` ``[N, S]``; a step is a network call."""
     actions = np.zeros(len(states), np.int32)
     search.submit(range(len(states)), states)
     while search.pending:

@@ -1,4 +1,4 @@
-"""What many games ask of a board ``[H, W]``, compiled, for the functions of plain games."""
+"""Compiled queries about a board ``[H, W]`` for the functions of plain games."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ BITS = 63  # of a word that are used
 
 @compiled_without_refcounts
 def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
-    """Whether ``length`` cells in a row, column or diagonal hold ``stone``."""
+    """Return whether ``length`` cells in a row, column or diagonal hold ``stone``."""
     height, width = board.shape
     if height * (width + 1) > BITS:
         return _large_board_has_line(board, stone, length)
@@ -30,7 +30,7 @@ def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
 
 @compiled_without_refcounts
 def has_line_through(board: NDArray[Any], row: int, column: int, length: int) -> bool:
-    """Whether the stone of a cell is one of ``length`` equal ones in a row, column or diagonal."""
+    """Return whether the stone of a cell is one of ``length`` equal ones in a row, column or diagonal."""
     height, width, stone = board.shape[0], board.shape[1], board[row, column]
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         count = 1
@@ -47,7 +47,7 @@ def has_line_through(board: NDArray[Any], row: int, column: int, length: int) ->
 
 @compiled_without_refcounts
 def is_full(board: NDArray[Any]) -> bool:
-    """Whether no number of the board is 0."""
+    """Return whether no number of the board is 0."""
     for row in range(board.shape[0]):
         for column in range(board.shape[1]):
             if board[row, column] == 0:
@@ -57,7 +57,7 @@ def is_full(board: NDArray[Any]) -> bool:
 
 @inlined
 def _stones_as_bits(board: NDArray[Any], stone: int) -> Any:
-    """A word with a bit for each cell, row by row, and an empty column on the right that no line can cross."""
+    """Return a word with a bit for each cell, row by row, and an empty column on the right that no line can cross."""
     height, width = board.shape
     stones = np.uint64(0)
     for row in range(height):

@@ -17,7 +17,7 @@ class TooLarge(ValueError):
 
 
 def solve_all_positions(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[States, ActionValues]]:
-    """Every reachable position with a legal move, once, with the value of each action.
+    """Yield every reachable position with a legal move, once, with the value of each action.
 
     Args:
         game: a zero-sum game of two players with returns of 1, 0 and -1, in which no position recurs.
@@ -33,7 +33,7 @@ def solve_all_positions(game: Game, *, max_positions: int = 50_000) -> Iterator[
 
 
 def _solve_position(game: Game, state: States, solved: dict[bytes, ActionValues], max_positions: int) -> int:
-    """Solve ``state`` and all positions after it; returns its value for the player to move."""
+    """Solve ``state`` and all positions after it; return its value for the player to move."""
     player = game.current_player(state)
     if game.terminal(state):
         return round(float(game.returns(state)[player]))

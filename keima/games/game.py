@@ -1,7 +1,7 @@
 """The contract between a game and everything else.
 
 A game is a set of compiled kernels over one contiguous row of 64-bit words per state, so that B states are one ``[B,
-S]`` array and copying a state is a memory copy. Games that want smaller fields view a slice of the row
+S]`` array and copying a state is a memory copy. Games that need smaller fields view a slice of the row
 (``state[2:].view(np.int16)``). ``keima.games.authoring.contract.check_game`` tests what every game must satisfy.
 """
 
@@ -74,7 +74,7 @@ class MoveScratch(NamedTuple):
 
 @chance_outcomes_kernel
 def no_chance(state: States, outcomes: Actions, probabilities: Floats) -> int:
-    """The ``chance_outcomes`` of a game without chance."""
+    """Return the ``chance_outcomes`` of a game without chance."""
     return 0
 
 
@@ -147,20 +147,20 @@ class Game:
 
     @property
     def height(self) -> int:
-        """Rows of the observation."""
+        """The number of rows of the observation."""
         return self.observation_shape[1]
 
     @property
     def width(self) -> int:
-        """Columns of the observation."""
+        """The number of columns of the observation."""
         return self.observation_shape[2]
 
     def initial_state(self) -> States:
-        """A new state ``[S]`` at the start of the game."""
+        """Return a new state ``[S]`` at the start of the game."""
         return self.start.copy()
 
     def initial_states(self, count: int) -> States:
-        """``count`` new states, ``[count, S]``."""
+        """Return ``count`` new states, ``[count, S]``."""
         return np.tile(self.start, (count, 1))
 
     def make_move_scratch(self) -> MoveScratch:
@@ -171,18 +171,18 @@ class Game:
         )
 
     def mirrored_initial_states(self) -> States:
-        """The start as each symmetry shows it, ``[Y, S]``."""
+        """Return the start as each symmetry shows it, ``[Y, S]``."""
         if len(self.symmetric_starts) == 0:
             return self.initial_states(len(self.action_symmetries))
         return self.symmetric_starts.copy()
 
     def legal_actions(self, state: States) -> Actions:
-        """The legal actions ``[n]`` in ascending order; empty when the game is over or chance is to move."""
+        """Return the legal actions ``[n]`` in ascending order; empty when the game is over or chance is to move."""
         out = np.empty(self.num_actions, np.int32)
         return out[: call_legal_actions(self.rules.legal_actions, state, out)]
 
     def chance_outcomes(self, state: States) -> tuple[Actions, Floats]:
-        """The possible outcomes at a chance state, ascending, and their probabilities, ``[n]``; empty elsewhere."""
+        """Return the outcomes possible at a chance state, ascending, and their probabilities, ``[n]``; else empty."""
         outcomes, probabilities = np.empty(self.num_outcomes, np.int32), np.empty(self.num_outcomes, np.float32)
         count = call_chance_outcomes(self.rules.chance_outcomes, state, outcomes, probabilities)
         return outcomes[:count], probabilities[:count]
@@ -201,27 +201,27 @@ class Game:
         call_step(self.rules.step, state, action)
 
     def current_player(self, state: States) -> int:
-        """The player to move, from 0, or ``CHANCE``."""
+        """Return the player to move, from 0, or ``CHANCE``."""
         return int(call_query(self.rules.current_player, state))
 
     def terminal(self, state: States) -> bool:
-        """Whether the game is over."""
+        """Return whether the game is over."""
         return bool(call_query(self.rules.terminal, state))
 
     def returns(self, state: States) -> NDArray[np.float32]:
-        """Each player's return so far, ``[players]``."""
+        """Return each player's return so far, ``[players]``."""
         out = np.zeros(self.num_players, np.float32)
         call_returns(self.rules.returns, state, out)
         return out
 
     def observe(self, state: States) -> Planes:
-        """The observation of the player to move, ``[C, H, W]``."""
+        """Return the observation of the player to move, ``[C, H, W]``."""
         planes = np.empty(self.observation_shape, np.float32)
         call_observe(self.rules.observe, state, planes)
         return planes
 
     def hash(self, state: States) -> int:
-        """The position's 64-bit key in caches."""
+        """Return the position's 64-bit key for caches."""
         return int(call_query(self.rules.hash, state)) & (2**64 - 1)
 
 
@@ -265,7 +265,7 @@ def call_chance_outcomes(function: Any, state: States, outcomes: Actions, probab
 
 
 def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]:
-    """The symmetries of a rectangle as point tables ``[Y, height * width]``: eight of a square, else four.
+    """Return the symmetries of a rectangle as point tables ``[Y, height * width]``: eight of a square, else four.
 
     The first is the identity. Without ``width`` the board is square.
     """
@@ -277,13 +277,15 @@ def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]
 
 
 def mirror_symmetries(height: int, width: int) -> NDArray[np.int32]:
-    """The point tables ``[2, height * width]`` of a board that may be mirrored from left to right, and no more."""
+    """Return the point tables ``[2, height * width]`` of a board that may only be mirrored from left to right."""
     board = np.arange(height * width, dtype=np.int32).reshape(height, width)
     return np.stack([board.ravel(), board[:, ::-1].ravel()])
 
 
 def action_table(points: NDArray[np.int32], *, planes: int, extra: int) -> NDArray[np.int32]:
-    """The action symmetries ``[Y, planes * P + extra]`` of actions that are points of planes, and ``extra`` others."""
+    """Return the action symmetries ``[Y, planes * P + extra]`` of actions that are points of planes, and ``extra``
+    others.
+    """
     symmetries, num_points = points.shape
     table = np.tile(np.arange(planes * num_points + extra, dtype=np.int32), (symmetries, 1))
     for y in range(symmetries):

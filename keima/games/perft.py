@@ -33,7 +33,8 @@ def _count_plies(legal_actions: Any, step: Any, states: States, legal: Actions, 
 
 
 def count_perft(game: Game, depth: int, state: States | None = None) -> int:
-    """The number of ways to play exactly ``depth`` plies from ``state``, or from the start, in a game without chance.
+    """Return the number of ways to play exactly ``depth`` plies from ``state``, or from the start, in a game without
+    chance.
 
     The last ply is not played: its legal actions are counted.
     """

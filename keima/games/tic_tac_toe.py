@@ -32,7 +32,7 @@ WORDS = 4
 
 @inlined
 def has_three_in_line(marks: int) -> bool:
-    """Whether three of these marks are in a line."""
+    """Return whether three of these marks are in a line."""
     for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124):
         if marks & line == line:
             return True
@@ -95,7 +95,7 @@ def position_hash(state: States) -> int:
 
 
 def render(state: States) -> str:
-    """The board with X for the first player, O for the second, and the numbers of the free cells."""
+    """Return the board with X for the first player, O for the second, and the numbers of the free cells."""
     mover, other = ("X", "O") if state[PLY] % 2 == 0 else ("O", "X")
     cells = []
     for cell in range(CELLS):
@@ -105,7 +105,7 @@ def render(state: States) -> str:
 
 
 def cells(state: States) -> NDArray[np.int64]:
-    """The marks ``[3, 3]``; see ``Game.cells``."""
+    """Return the marks ``[3, 3]``; see ``Game.cells``."""
     bits = np.arange(CELLS)
     mine, taken = state[MOVER] >> bits & 1, state[STONES] >> bits & 1
     return ((2 * mine - taken) * (1 - 2 * (state[PLY] & 1))).reshape(SIZE, SIZE)
@@ -119,12 +119,12 @@ def parse_action(text: str) -> int:
 
 
 def action_name(action: int) -> str:
-    """The number of the cell, from 1."""
+    """Return the number of the cell, from 1."""
     return str(action + 1)
 
 
 def tic_tac_toe() -> Game:
-    """Tic-tac-toe, 3 x 3."""
+    """Build tic-tac-toe, 3 x 3."""
     points = board_symmetries(SIZE)
     return Game(
         name="tic_tac_toe",

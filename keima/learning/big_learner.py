@@ -95,7 +95,7 @@ class BigLearner:
         return checkpoint_path(self.save_dir, self.name)
 
     def train(self) -> bool:
-        """Train to the end of the last epoch; returns False if ``stop_requested`` on any rank ended it earlier.
+        """Train to the end of the last epoch; return False if ``stop_requested`` on any rank ended it earlier.
 
         Raises:
             TrainingDiverged: losses or gradients are not finite for many steps in a row.
@@ -131,7 +131,7 @@ class BigLearner:
         return True
 
     def _train_on_batch(self, ready: LoadedBatch) -> LearnerReport | None:
-        """Take a step on a batch; returns None if it was skipped because numbers were not finite."""
+        """Take a step on a batch; return None if it was skipped because numbers were not finite."""
         progress = (self.epoch + self.over) / self.epochs
         self.bad += len(ready.left_out)
         self.done, self.over = self.done + ready.total, ready.share_done
@@ -225,7 +225,7 @@ class SpeedMeter:
         self._last = time.perf_counter()
 
     def add_step(self, over: float, positions: int) -> tuple[float, float]:
-        """The positions per second of a step, and the remaining seconds, infinite while unknown.
+        """Return the positions per second of a step, and the remaining seconds, infinite while unknown.
 
         Args:
             over: completed epochs.
@@ -240,12 +240,12 @@ class SpeedMeter:
 
 
 def checkpoint_path(save_dir: Path, name: str) -> Path:
-    """The file of a training's checkpoint."""
+    """Return the file of a training's checkpoint."""
     return save_dir / f"{name}.pt"
 
 
 def load_newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
-    """The checkpoint at ``path`` of the rank that has the newest; None if no rank has one.
+    """Return the checkpoint at ``path`` of the rank that has the newest; None if no rank has one.
 
     Raises:
         CorruptWeights: a rank's file is damaged.
@@ -269,7 +269,7 @@ def _parse_checkpoint(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def agree_on_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
-    """The files of an epoch: those in ``begun``, or all that rank 0 finds; every rank must have the same files.
+    """Return the files of an epoch: those in ``begun``, or all that rank 0 finds; every rank must have the same files.
 
     Raises:
         ValueError: there are none, or they have changed, or differ between ranks.

@@ -16,7 +16,7 @@ from keima.networks.value_heads import WinHead
 
 
 def can_be_captured(network: nn.Module) -> bool:
-    """Whether the losses of a network are known to be computed without the processor's help."""
+    """Return whether the losses of a network are known to be computed entirely on the GPU."""
     return isinstance(network, ResNet) and type(as_policy_value_network(network).value) is WinHead
 
 
@@ -58,7 +58,7 @@ class CapturedGradients:
                     buffer.copy_(before)
 
     def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Set the gradients of the network; returns the metrics of the losses, including "loss"."""
+        """Set the gradients of the network; return the metrics of the losses, including "loss"."""
         for name, tensor in batch.items():
             self._batch[name].copy_(tensor)
         self._graph.replay()

@@ -47,7 +47,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """The complete checkpoints, newest last."""
+        """Return the complete checkpoints, newest last."""
         return sorted(
             (path for path in self.folder.glob(f"{FOLDER_PREFIX}*") if path.name[len(FOLDER_PREFIX) :].isdecimal()),
             key=_checkpoint_number,
@@ -74,7 +74,7 @@ class Checkpoints:
         return final
 
     def load(self) -> Checkpoint | None:
-        """The newest readable checkpoint; None if there are no checkpoints.
+        """Return the newest readable checkpoint; None if there are no checkpoints.
 
         Raises:
             CorruptCheckpoint: there are checkpoints, but none can be read.
@@ -84,7 +84,7 @@ class Checkpoints:
             try:
                 return read_checkpoint(path)
             except CorruptCheckpoint as error:
-                log.warning("%s; trying the checkpoint before it", error)
+                log.warning("%s; trying the previous checkpoint", error)
         if paths:
             raise CorruptCheckpoint(f"none of the {len(paths)} checkpoints in {self.folder} can be read: see the log")
         return None

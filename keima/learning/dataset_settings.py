@@ -13,7 +13,9 @@ from keima.config.sections.types import Count, CountOrZero, Line, Section
 
 
 class BigLearnerSettings(Section):
-    """How a network is trained on files of games. What is None is as the experiment's ``training`` has it."""
+    """How a network is trained on files of games. A setting that is None has its value in the experiment's
+    ``training``.
+    """
 
     data: Line | None = None  # a run's folder, or files of games; None: the newest run with games, else the samples
     epochs: Count = 1
@@ -30,17 +32,17 @@ class BigLearnerSettings(Section):
 
 
 class BigExperiment(Settings):
-    """An experiment with the section of the big learner. Every experiment is one."""
+    """An experiment with an optional section for the big learner."""
 
     big_learner: BigLearnerSettings = BigLearnerSettings()
 
     def to_plain_values(self) -> dict[str, Any]:
-        """Plain values for a checkpoint: those of the big learner, and the experiment under "settings"."""
+        """Return plain values for a checkpoint: those of the big learner, and the experiment under "settings"."""
         return {**self.big_learner.model_dump(), "settings": self.model_dump(mode="json", exclude={"big_learner"})}
 
     @classmethod
     def from_plain_values(cls, values: Mapping[str, Any]) -> Self:
-        """The experiment of which ``to_plain_values`` gave the values.
+        """Return the experiment from the result of ``to_plain_values``.
 
         Raises:
             ValueError: a value is out of bounds.

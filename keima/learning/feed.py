@@ -25,7 +25,7 @@ class LoadedBatch:
     tensors: dict[str, Tensor]  # this rank's positions: the fields of ``Batch``
 
     def batch(self) -> Batch:
-        """This rank's positions."""
+        """Return this rank's positions."""
         return Batch(**{name: tensor.numpy() for name, tensor in self.tensors.items()})
 
 
@@ -43,7 +43,7 @@ class EpochFeed:
         self._ready: LoadedBatch | None = None
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[LoadedBatch]:
-        """The batches of an epoch after its first ``done`` positions; call ``sample`` before asking for the next."""
+        """Yield the batches of an epoch after its first ``done`` positions; call ``sample`` before the next one."""
         source = _BatchDataset(self.epochs, self.rows, epoch, done)
         loader = DataLoader(
             source,
@@ -59,7 +59,7 @@ class EpochFeed:
             yield ready
 
     def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
-        """The next batch, of ``count`` positions over all ranks."""
+        """Return the next batch, of ``count`` positions over all ranks."""
         ready, self._ready = self._ready, None
         assert ready is not None and count == ready.total and rows == self.rows
         return ready.batch()

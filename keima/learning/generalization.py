@@ -1,4 +1,4 @@
-"""Measures overfitting: the network's error on the newest positions, before it learns from them, against older ones.
+"""Measure overfitting: the network's error on the newest positions, before it learns from them, against older ones.
 
 The loss falls when a network learns to judge positions, and also when it merely memorizes the window's. A network that
 is far better on positions that it has learned from needs more games or a longer window (``training.window``), not more
@@ -23,7 +23,7 @@ LEAST_VARIANCE = 1e-6  # of the values: avoids dividing by zero when all are equ
 def measure_generalization(
     learner: Learner, window: ReplayWindow, seed: int, *, count: int = EVALUATED_POSITIONS
 ) -> GeneralizationReport | None:
-    """The averaged network's errors on new and on learned positions; None while the window has too few.
+    """Return the averaged network's errors on new and on learned positions; None while the window has too few.
 
     The new positions are the newest of the window, so call this after games have arrived and before the next step.
     Learned positions are drawn from the third quarter of the window: played not much earlier, by networks nearly as
@@ -50,8 +50,8 @@ def measure_generalization(
 
 @torch.no_grad()
 def _policy_and_value_errors(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
-    """The divergence of the network's policy from the targets, in nats, and the share of the values' variance that it
-    does not explain.
+    """Return the divergence of the network's policy from the targets, in nats, and the share of the values' variance
+    that it does not explain.
     """
     network = learner.average.network
     with learner.update_step.autocast:

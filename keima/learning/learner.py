@@ -64,7 +64,7 @@ class TensorBatch:
     futures: Tensor  # [N, 2 * H * W] float32, or [N, 0]
 
     def select_rows(self, rows: slice) -> "TensorBatch":
-        """These rows, in the same memory."""
+        """Return these rows, in the same memory."""
         return TensorBatch(*(tensor[rows] for tensor in vars(self).values()))
 
 
@@ -95,7 +95,7 @@ def copy_to_device(batch: Batch, device: torch.device) -> TensorBatch:
 
 
 def copy_to_pinned_memory(batch: Batch) -> Batch:
-    """A copy in memory that GPUs read by themselves."""
+    """Return a copy in pinned memory, which GPUs read directly."""
     return Batch(**{name: torch.from_numpy(array).pin_memory().numpy() for name, array in vars(batch).items()})
 
 
@@ -203,7 +203,7 @@ class Learner:
         )
 
     def _draw_batches(self, window: Window, steps: int, seed: int, batch_size: int) -> Generator[Batch]:
-        """The batches of the next steps; on a GPU each is drawn while the step before it is computed."""
+        """Yield the batches of the next steps; on a GPU each is drawn while the step before it is computed."""
 
         def draw(step: int) -> Batch:
             batch = window.sample(batch_size, seed_stream(seed, "learner", step), rows=self.ranks.own_rows)
@@ -213,7 +213,7 @@ class Learner:
         yield from prefetch(draw, numbers) if on_gpu else map(draw, numbers)
 
     def spikes(self, batch: Batch) -> SpikeReport | None:
-        """The statistics of the averaged network's spikes on this batch, if it has any."""
+        """Return the statistics of the averaged network's spikes on this batch, if it has any."""
         return as_policy_value_network(self.average.network).statistics(copy_to_device(batch, self.device).observations)
 
     def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
@@ -249,7 +249,7 @@ class Learner:
                     raise
 
     def parts(self, total: int) -> list[PartRows]:
-        """The parts in which this rank computes its share of a batch of ``total`` positions."""
+        """Return the parts in which this rank computes its share of a batch of ``total`` positions."""
         return split_into_parts(
             total,
             norm_batch=self.norm_batch,
@@ -266,7 +266,7 @@ class Learner:
             return False
         now = largest_part_rows(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
         log.warning(
-            "out of memory with %d positions at once: from now on %d, added up; batches and results stay the same",
+            "out of memory with %d positions at once: reduced to %d, with the same batches and results",
             now,
             smaller,
         )
@@ -318,7 +318,7 @@ class Learner:
         return True
 
     def learning_rate_now(self, progress: float) -> float:
-        """The learning rate of the current step; ``progress`` is the completed share of the run."""
+        """Return the learning rate of the current step; ``progress`` is the completed share of the run."""
         settings = self.settings
         warm = min(1.0, self.step / settings.warmup_steps) if settings.warmup_steps else 1.0
         rate = settings.learning_rate * warm
@@ -327,12 +327,12 @@ class Learner:
         return rate * (COSINE_END + (1 - COSINE_END) * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
 
     def losses_of(self, rows: BatchPart) -> Losses:
-        """The losses of a part of a batch, with batch norm's statistics over its groups."""
+        """Return the losses of a part of a batch, with batch norm's statistics over its groups."""
         self.layout.sizes, self.layout.totals = rows.part.sizes, rows.part.totals
         return self.losses(rows.batch)
 
     def _captured_gradients(self, rows: BatchPart) -> dict[str, Tensor] | None:
-        """The metrics of a part that is a whole batch, whose gradients a graph computes; None if none can."""
+        """Return the metrics of a part that is a whole batch, whose gradients a graph computes; None if none can."""
         size, batch = rows.part.count, vars(rows.batch)
         if not self.captures or len(rows.part.sizes) > 1:
             return None
@@ -348,7 +348,7 @@ class Learner:
         return self._captured[size](batch)
 
     def losses(self, batch: TensorBatch) -> Losses:
-        """The losses of one batch, in nats."""
+        """Return the losses of one batch, in nats."""
         logits, value_logits, outputs = forward_for_training(self.network, batch.observations)
         log_policy = masked_log_policies(logits, batch.legal)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
@@ -374,13 +374,13 @@ class Learner:
         return Losses(loss, {name: metric.detach() for name, metric in metrics.items()})
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the averaged weights, with which workers play, on the CPU."""
+        """Return a copy of the averaged weights, with which workers play, on the CPU."""
         return {
             name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self.average.network.state_dict().items()
         }
 
     def state(self) -> LearnerState:
-        """A copy of everything that ``restore`` needs to continue exactly, on the CPU.
+        """Return a copy of everything that ``restore`` needs to continue exactly, on the CPU.
 
         With a sharded optimizer all ranks must call this.
         """
@@ -423,7 +423,7 @@ class Learner:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch has run out of memory, for which it has an exception type only on GPUs.
+    """Return whether torch has run out of memory, for which it has an exception type only on GPUs.
 
     oneDNN does not say why it could not create a primitive. If the cause is another, fewer positions at once will not
     help, and the error is raised in the end.

@@ -35,7 +35,7 @@ class Muon(AdamW):
         super().__init__([{"orthogonal": False, **group} for group in groups], lr=lr, **options)
 
     def step(self, closure: Any = None) -> Any:
-        """One step of all groups."""
+        """Take one step of all groups."""
         groups = self.param_groups
         try:
             self.param_groups = [group for group in groups if not group["orthogonal"]]
@@ -58,7 +58,7 @@ class Muon(AdamW):
             parameter.sub_(update.view(parameter.shape), alpha=rate)
 
     def _nesterov_direction(self, parameter: nn.Parameter) -> Tensor:
-        """Nesterov's momentum as a matrix ``[outputs, rest]``."""
+        """Return Nesterov's momentum as a matrix ``[outputs, rest]``."""
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:
@@ -70,7 +70,7 @@ class Muon(AdamW):
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:
-    """A matrix ``[M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
+    """Return a matrix ``[M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
 
     Layers are not batched: on some processors a batched product rounds differently from single ones, so ranks that
     divide the layers among them would end with different bits. The iteration is stable in bfloat16, which GPUs use.
@@ -89,5 +89,5 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 
 
 def hidden_matrices(network: nn.Module) -> list[nn.Parameter]:
-    """The kernels and matrices of the network's ``tower``, without the first layer and the heads."""
+    """Return the kernels and matrices of the network's ``tower``, without the first layer and the heads."""
     return [parameter for parameter in network.get_submodule("tower").parameters() if parameter.ndim > 1]

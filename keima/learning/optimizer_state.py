@@ -15,15 +15,15 @@ from keima.networks.files.weights_file import decode_tree, encode_tree
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer of this rank's part of the parameters; of all parameters if it is not sharded."""
+    """Return the optimizer of this rank's part of the parameters; of all parameters if it is not sharded."""
     return getattr(optimizer, "optim", optimizer)
 
 
 def gather_optimizer_tensors(
     network: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE
 ) -> dict[str, Tensor]:
-    """The optimizer's state for each parameter of the network, as "parameter/key"; with a sharded optimizer all ranks
-    must call this.
+    """Return the optimizer's state for each parameter of the network, as "parameter/key"; with a sharded optimizer all
+    ranks must call this.
     """
     own = local_optimizer(optimizer)
     tensors = {

@@ -11,7 +11,7 @@ from keima.learning.plain_optimizers import SGD, AdamW
 
 
 def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: bool = False) -> torch.optim.Optimizer:
-    """AdamW (arXiv 1711.05101), Muon or SGD with momentum; weight decay applies to matrices and kernels only.
+    """Build AdamW (arXiv 1711.05101), Muon or SGD with momentum; only matrices and kernels get weight decay.
 
     Args:
         network: its parameters are optimized.

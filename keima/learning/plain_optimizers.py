@@ -1,7 +1,7 @@
 """PyTorch's optimizers without its compiler, whose import takes seconds.
 
-Their methods import it for nothing but to tell it to leave them as they are, and here it compiles nothing. Without it,
-a run takes its first step, and a process that continues it, that much sooner.
+PyTorch's optimizers import the compiler only to exclude their own methods from compilation, and nothing is compiled
+here. Without this import, new and resumed runs take their first step seconds sooner.
 """
 
 from inspect import unwrap
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 
 class WithoutCompiler:
-    """The methods of all optimizers that would import it, as they are below PyTorch's decorators."""
+    """The undecorated versions of all optimizer methods whose decorators would import the compiler."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)

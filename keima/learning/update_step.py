@@ -18,7 +18,7 @@ MicroBatch = TypeVar("MicroBatch")
 
 
 class TrainingDiverged(ArithmeticError):
-    """No step can be taken, because losses or gradients are infinite or undefined again and again."""
+    """Training has diverged: losses or gradients are repeatedly infinite or undefined, so that no step can be taken."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class UpdateStep:
         return StepReport(metrics, norm.detach(), skipped=not finite)
 
     def restore_scaler(self, state: dict[str, Any]) -> None:
-        """Take over the scale of the gradients, if they were scaled: the state is empty if they were not."""
+        """Restore the scale of the gradients, if they were scaled; otherwise the state is empty."""
         if state:
             self.scaler.load_state_dict(state)
 
@@ -168,7 +168,7 @@ class UpdateStep:
         micro_batches: Sequence[MicroBatch],
         shares: Sequence[float],
     ) -> dict[str, Tensor]:
-        """Set this rank's gradients; returns its metrics."""
+        """Set this rank's gradients; return its metrics."""
         whole = self.ranks.is_alone and len(micro_batches) == 1 and not self.scaler.is_enabled()
         if whole and (metrics := self.shortcut(micro_batches[0])):
             return metrics

@@ -43,7 +43,8 @@ def build_network(
     predict_future: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """Build a network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
+    """Build a network for ``game``, which maps observations ``[N, C, H, W]`` to policy logits ``[N, A]`` and value
+    logits.
 
     Args:
         game: the game.

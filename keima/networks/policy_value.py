@@ -15,14 +15,14 @@ class Runtime(Protocol):
     """A way to run a network on one device with one number type."""
 
     def describe(self) -> str:
-        """A text for people and logs, such as "fused bfloat16 on cpu"."""
+        """Return a text for people and logs, such as "fused bfloat16 on cpu"."""
 
     def load(self, network: nn.Module) -> None:
-        """Use the weights of ``network``, in evaluation mode and folded if it folds, from now on."""
+        """Switch to the weights of ``network``, which is in evaluation mode, and folded if it folds."""
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and as many value logits; rows after the observations ``[n, C, H, W]`` are
-        padding.
+        """Return policy logits ``[count, A]`` and as many value logits; rows after the observations ``[n, C, H, W]``
+        are padding.
         """
 
 
@@ -40,23 +40,25 @@ class PolicyValueNetwork(Protocol):
     folds_on_cuda: bool
 
     def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]`` and value logits."""
+        """Map observations ``[N, C, H, W]`` to policy logits ``[N, A]`` and value logits."""
 
     def settings(self) -> dict[str, Any]:
-        """The arguments of ``build_network`` that build a network of this shape, without auxiliary heads."""
+        """Return the arguments of ``build_network`` that build a network of this shape, without auxiliary heads."""
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """A faster way than plain torch to run the network, folded and in evaluation mode, on this CPU; or None."""
+        """Return a runtime that is faster than plain torch on this CPU, for the folded network in evaluation mode; or
+        None.
+        """
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
-        """Statistics of the network's activity on observations ``[N, C, H, W]``, in evaluation mode; or None."""
+        """Return the network's activity on observations ``[N, C, H, W]``, in evaluation mode; or None."""
 
 
 class OwnNetwork(nn.Module):
-    """The base of a network of one's own: define ``forward`` as ``PolicyValueNetwork`` says, and in ``__init__`` a
-    ``value`` head, by ``make_value_head`` (keima/networks/value_heads.py) or of your own.
+    """The base of a user's own network: define ``forward`` as ``PolicyValueNetwork`` says, and in ``__init__`` a
+    ``value`` head, made by ``make_value_head`` (keima/networks/value_heads.py) or your own.
 
-    It runs by plain torch, in the fastest number type of the device. The other members have defaults here.
+    It runs in plain torch, in the fastest number type of the device. The other members have defaults here.
     """
 
     value: ValueHead
@@ -72,11 +74,11 @@ class OwnNetwork(nn.Module):
         return self.arguments
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """None."""
+        """Return None."""
         return None
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
-        """None."""
+        """Return None."""
         return None
 
 
@@ -84,7 +86,7 @@ MEMBERS = ("value", "runtime_dtype", "folds_on_cuda", "settings", "runtime", "st
 
 
 def as_policy_value_network(module: nn.Module) -> PolicyValueNetwork:
-    """The module as a ``PolicyValueNetwork``.
+    """Return the module as a ``PolicyValueNetwork``.
 
     Raises:
         ValueError: it lacks a member of the protocol.

@@ -1,7 +1,7 @@
 """A network's predictions of ownership and score lead at the end of a game.
 
 Only networks with auxiliary heads make them (``keima.networks.architectures.auxiliary_heads.make_predictor``). They are
-for people; the search sees none of them but the score lead of its leaves (``add_score_to_value`` in the same file).
+for people; of all predictions, search uses only the score lead of its leaves (``add_score_to_value`` in the same file).
 """
 
 from collections.abc import Callable

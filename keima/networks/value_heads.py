@@ -27,11 +27,11 @@ class ValueHead(nn.Module, ABC):
 
     @abstractmethod
     def values(self, logits: Tensor) -> Tensor:
-        """Value logits of ``forward`` for N positions -> values ``[N]`` for the player to move, or ``[N, V]``."""
+        """Map value logits of ``forward`` for N positions to values ``[N]`` for the player to move, or ``[N, V]``."""
 
     @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss in nats of value logits for N positions against ``targets`` of the shape of ``values``."""
+        """Return the mean loss in nats of value logits for N positions; ``targets`` have the shape of ``values``."""
 
 
 class WinHead(ValueHead):
@@ -44,11 +44,11 @@ class WinHead(ValueHead):
         initialize_near_zero(self.logit)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs]`` -> value logits ``[N]``, or ``[N, V]`` where V > 1."""
+        """Map ``[N, inputs]`` to value logits ``[N]``, or ``[N, V]`` where V > 1."""
         return self.logit(torch.relu(self.hidden(x))).squeeze(1)
 
     def values(self, logits: Tensor) -> Tensor:
-        """Logits -> values in [-1, 1]."""
+        """Map logits to values in [-1, 1]."""
         return torch.tanh(logits / 2)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -70,11 +70,11 @@ class PointsHead(ValueHead):
         self._points = (np.linspace(0.0, np.sqrt(most), POINTS_BINS) ** 2).astype(np.float32)  # [K]
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs]`` -> value logits ``[N, K]``."""
+        """Map ``[N, inputs]`` to value logits ``[N, K]``."""
         return self.logits(torch.relu(self.hidden(x)))
 
     def values(self, logits: Tensor) -> Tensor:
-        """``[N, K]`` -> ``[N]`` points."""
+        """Map logits ``[N, K]`` to points ``[N]``."""
         return torch.softmax(logits.float(), 1) @ torch.as_tensor(self._points, device=logits.device)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -89,7 +89,9 @@ class PointsHead(ValueHead):
 
 
 def make_value_head(inputs: int, most_points: float | None, num_values: int = 1) -> ValueHead:
-    """A ``WinHead`` over ``inputs`` numbers with ``num_values`` logits, or with ``most_points`` a ``PointsHead``."""
+    """Make a ``WinHead`` over ``inputs`` numbers with ``num_values`` logits, or a ``PointsHead`` if ``most_points`` is
+    given.
+    """
     return WinHead(inputs, num_values) if most_points is None else PointsHead(inputs, most_points)
 
 

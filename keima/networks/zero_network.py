@@ -7,7 +7,7 @@ from keima.networks.network import build_network
 
 
 def ZeroNetwork(height: int = 4, width: int = 4, planes: int = 16, *, filters: int = 64, blocks: int = 5) -> nn.Module:  # noqa: N802
-    """A new network for 2048 on ``height`` x ``width`` cells, built by ``build_network``.
+    """Return a new network for 2048 on ``height`` x ``width`` cells, built by ``build_network``.
 
     Args:
         height: rows of the board.

@@ -74,7 +74,7 @@ def _newest_readable(folder: Path) -> tuple[bytes, str]:
             _parse_checkpoint(data, path)
             return data, ""
         except (CorruptWeights, OSError) as error:
-            log.warning("%s; trying the checkpoint before it", error)
+            log.warning("%s; trying the previous checkpoint", error)
             problem = f"none of the checkpoints in {folder} can be read: {error}"
     return b"", problem
 

@@ -46,7 +46,7 @@ class FinalScoreTargets(NamedTuple):
 
 
 def compute_final_scores(game: Game, batch: GameBatch) -> FinalScores:
-    """Ownership and score lead at the end of each game of a batch.
+    """Return ownership and score lead at the end of each game of a batch.
 
     Raises:
         ValueError: the game has no ``final_score``.
@@ -78,7 +78,7 @@ def write_final_scores(step: Any, final_score: Any, start: States, games: Played
 
 
 class FutureBoardTargets(NamedTuple):
-    """How boards of the future are made targets, and where they are written to."""
+    """How targets are made from future boards, and where they are written."""
 
     observation_shape: tuple[int, int, int]  # this and the next as ``Game`` has them
     piece_planes: int
@@ -99,7 +99,7 @@ def replay_to_position(step: Any, start: States, columns: Any, position: int, st
 
 @inlined
 def write_policy_target(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
-    """Write the policy of a position ``[A]`` under its symmetry; False if it has none."""
+    """Write the policy of a position ``[A]`` under its symmetry; return False if it has none."""
     first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
     total = columns.policy_weights[first:last].sum()
     for entry in range(first, last):

@@ -45,7 +45,7 @@ class PlannedBatch:
 
     @property
     def num_positions(self) -> int:
-        """Positions of all ranks."""
+        """The number of positions of all ranks."""
         return sum(len(piece.positions) for piece in self.pieces)
 
     @property
@@ -90,7 +90,7 @@ class Epochs:
     network: NetworkSettings = NetworkSettings()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs, which loads the game itself: compiled rules cannot be sent."""
+        """Return the state for another process, which loads the game itself: compiled rules cannot be pickled."""
         return {**vars(self), "game": (self.game.name, self.game.options)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Epochs:
         vars(self).update({**state, "game": load_game(name, **options)})
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[PlannedBatch]:
-        """The batches of an epoch after its first ``done`` positions."""
+        """Yield the batches of an epoch after its first ``done`` positions."""
         pieces: list[ShuffledPositions] = []
         waiting, bad = 0, []
         for piece, left_out in self._read_pieces(epoch):
@@ -117,7 +117,7 @@ class Epochs:
                 bad = []
 
     def _read_pieces(self, epoch: int) -> Iterator[tuple[ShuffledPositions, list[str]]]:
-        """The positions of the epoch, one piece per shuffle; the last may be empty."""
+        """Yield the positions of the epoch, one piece per shuffle; the last may be empty."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.files))
         read, total, number = 0, max(1, sum(size for _, size in self.files)), 0
         window, bad, begin = self._make_window(), list[str](), 0.0

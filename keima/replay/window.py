@@ -57,7 +57,7 @@ class Batch:
     def empty(
         game: Game, count: int, *, replies: bool = False, ownership: bool = False, futures: bool = False
     ) -> "Batch":
-        """Space for ``count`` samples, with or without what auxiliary heads learn."""
+        """Allocate space for ``count`` samples, with or without the targets of auxiliary heads."""
         return Batch(
             observations=np.empty((count, *game.observation_shape), np.float32),
             policies=np.empty((count, game.num_actions), np.float32),
@@ -114,7 +114,7 @@ class ReplayWindow:
         search: SearchSettings = SearchSettings(),
         network: NetworkSettings = NetworkSettings(),
     ) -> None:
-        """An empty window.
+        """Make an empty window.
 
         Args:
             game: the game of all batches.
@@ -143,13 +143,13 @@ class ReplayWindow:
 
     @property
     def num_games(self) -> int:
-        """Games in the window."""
+        """The number of games in the window."""
         self._drop_oldest_games()
         return len(self._lengths.rows)
 
     @property
     def num_positions(self) -> int:
-        """Training positions in the window."""
+        """The number of training positions in the window."""
         self._drop_oldest_games()
         return int(self._sampled.rows.sum(dtype=np.int64))
 
@@ -186,7 +186,7 @@ class ReplayWindow:
         return int(sampled.sum())
 
     def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
-        """The value targets of a batch ``[M, V]``."""
+        """Return the value targets of a batch ``[M, V]``."""
         game, targets = self._game, np.empty((batch.num_positions, self._game.num_values), np.float32)
         games = SearchedGames(
             lengths=batch.lengths,
@@ -240,12 +240,12 @@ class ReplayWindow:
         return self.take(draws.positions[rows], draws.symmetries[rows], out=out)
 
     def to_learn_from(self) -> NDArray[np.int64]:
-        """The indices of all training positions, ascending."""
+        """Return the indices of all training positions, ascending."""
         self._drop_oldest_games()
         return np.flatnonzero(self._weights.rows > 0)
 
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
-        """The samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
+        """Return the samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
         columns = self._columns = self._columns or self._make_columns()
         batch = out or Batch.empty(
             self._game, len(positions), replies=self._replies, ownership=self._has_final_scores, futures=self._futures
@@ -288,7 +288,7 @@ class ReplayWindow:
         return batch
 
     def _make_columns(self) -> WindowColumns:
-        """The columns for kernels, valid until the next change."""
+        """Return the columns for kernels, valid until the next change."""
         self._drop_oldest_games()
         lengths = self._lengths.rows
         return WindowColumns(
@@ -305,7 +305,8 @@ class ReplayWindow:
 def sampling_weights(
     batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False
 ) -> NDArray[np.float32]:
-    """The sampling weights ``[M]``: on average 1 for the positions of a game with a full search, 0 for the others.
+    """Return the sampling weights ``[M]``: on average 1 for the positions of a game with a full search, 0 for the
+    others.
 
     Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
     """

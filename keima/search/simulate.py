@@ -61,7 +61,7 @@ def evaluate_batch(
     wanted = (count,) if num_values == 1 else (count, num_values)
     if logits.shape != (count, game.num_actions) or values.shape != wanted:
         raise ValueError(
-            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of "
+            f"the network returned {logits.shape} logits and {values.shape} values for {count} positions of "
             f"{game.num_actions} actions"
         )
     return logits, values.reshape(count, num_values)
@@ -76,7 +76,7 @@ def raise_if_failed(count: int) -> int:
     """
     raise_kept_error()
     if count == NOT_FINITE:
-        raise ValueError("the network gave a logit or a value that is infinite or no number")
+        raise ValueError("the network returned NaN or infinity for a logit or a value")
     return count
 
 

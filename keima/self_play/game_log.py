@@ -42,7 +42,7 @@ class GameLog(NamedTuple):
 
 
 def make_game_log(game: Game, count: int) -> GameLog:
-    """Space for ``count`` games. The arrays use memory only as games grow."""
+    """Allocate space for ``count`` games. The arrays use memory only as games grow."""
     plies, entries = game.max_plies, game.max_plies * game.num_actions
     return GameLog(
         slots=np.zeros(count, SLOT).view(np.recarray),

@@ -21,27 +21,27 @@ class ParallelGames(Protocol):
 
     @property
     def parallel_games(self) -> int:
-        """How many games can be under way."""
+        """The number of games that can be in progress."""
 
     @property
     def evaluations(self) -> int:
-        """How many positions have been evaluated."""
+        """The number of positions that have been evaluated."""
 
     @property
     def num_playing(self) -> int:
-        """How many games are under way, or finished and not handed over."""
+        """The number of games in progress, or finished and not collected."""
 
     def num_idle(self) -> int:
-        """How many games could be begun now."""
+        """Return the number of idle slots, in which games could begin."""
 
     def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
         """Start a game for each of ``seeds``."""
 
     def advance(self) -> list[GameRecord]:
-        """Go on with the games; returns those that it finished."""
+        """Advance the games; return those that have finished."""
 
     def change_model(self, model_version: int) -> None:
-        """The evaluator has a new network."""
+        """Handle the evaluator's change to another network."""
 
 
 class GroupedSelfPlay:
@@ -79,11 +79,11 @@ class GroupedSelfPlay:
 
     @property
     def evaluations(self) -> int:
-        """How many positions have been evaluated."""
+        """The number of positions that have been evaluated."""
         return sum(group.evaluations for group in self._groups)
 
     def num_idle(self) -> int:
-        """How many games could be begun now, in groups that rest."""
+        """Return the number of idle slots in resting groups, in which games could begin."""
         return sum(group.num_idle() for group in self._idle_groups())
 
     def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
@@ -102,7 +102,7 @@ class GroupedSelfPlay:
         self.num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
-        """Have all groups go on, and wait for one evaluation of one of them; returns the games that it finished.
+        """Advance all groups, and wait for one evaluation of one of them; return the games that it finished.
 
         Raises:
             ValueError: see ``SelfPlay.advance``.
@@ -139,7 +139,7 @@ def make_parallel_games(
     threads: int = 1,
     cache_positions: int = 0,
 ) -> ParallelGames:
-    """Games on one thread or several.
+    """Make self-play on one thread or several.
 
     Args:
         game: what is played.

@@ -55,7 +55,7 @@ NO_MOVES = np.empty(0, np.int32)
 
 
 class MoveParams(NamedTuple):
-    """The numbers by which moves are made, from ``SearchSettings``."""
+    """The parameters of move selection, from ``SearchSettings``."""
 
     noisy_cheap_searches: bool
     num_simulations: int
@@ -75,7 +75,7 @@ class MoveParams(NamedTuple):
 
 
 def make_move_params(settings: SearchSettings, game: Game) -> MoveParams:
-    """The compiled code's view of ``settings``. Points are no reason to resign."""
+    """Return the compiled code's view of ``settings``. Scores in points never lead to resignation."""
     halflife = (
         max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
     )
@@ -147,16 +147,16 @@ class SelfPlay:
 
     @property
     def parallel_games(self) -> int:
-        """How many games can be under way."""
+        """The number of games that can be in progress."""
         return len(self._log.slots)
 
     @property
     def num_playing(self) -> int:
-        """How many games are under way."""
+        """The number of games in progress."""
         return self._num_playing
 
     def num_idle(self) -> int:
-        """How many games could be begun."""
+        """Return the number of idle slots, in which games could begin."""
         return len(self._log.slots) - self._num_playing
 
     def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
@@ -177,7 +177,7 @@ class SelfPlay:
         self._num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
-        """One evaluation for every game under way; returns the games that it finished.
+        """Make one evaluation for every game in progress; return the games that have finished.
 
         Raises:
             ValueError: the network returned NaN or infinity, or too few rows.
@@ -201,7 +201,7 @@ class SelfPlay:
         self._finished += finished
 
     def change_model(self, model_version: int) -> None:
-        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
+        """Forget the evaluations of the old network. Games continue from their positions with the new one."""
         self.model_version = model_version
         clear_position_cache(self._games.search.cache)
 
@@ -278,7 +278,8 @@ def advance_games(games: GamesInPlay, logits: Floats, values: Floats) -> tuple[i
     """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]``, make the moves of complete searches, and find
     what to ask next.
 
-    One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
+    Trees are advanced one after the other: the network has displaced them all from the processor's cache, and each is
+    loaded only once.
 
     Returns:
         The number n of positions to evaluate, ``games.search.leaves.observations[:n]``, or NOT_FINITE; and how many
@@ -349,7 +350,7 @@ def make_move(games: GamesInPlay, b: int) -> None:
 
 @compiled_without_refcounts
 def play_chance_outcome(games: GamesInPlay, b: int) -> int:
-    """Draw, record and play nature's move in game ``b``; returns the outcome."""
+    """Draw, record and play a chance outcome in game ``b``; return it."""
     search = games.search
     outcome = sample_chance_outcome(search.rules, search.states[b], search.leaves.moves, search.streams, b)
     play_unsearched_move(games, b, outcome, CHANCE_OUTCOME)
@@ -372,8 +373,8 @@ def play_unsearched_move(games: GamesInPlay, b: int, action: int, flag: int) -> 
 
 @compiled_without_refcounts
 def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) -> float:
-    """The temperature of game ``b``'s next move: in a random opening 1 or, for an even choice, huge; later it falls
-    towards the final one.
+    """Return the temperature of game ``b``'s next move: in a random opening 1 or, for an even choice, huge; later it
+    falls towards the final one.
     """
     slot, share = log.slots[b], moves.opening_even_share
     if slot.ply < slot.random_plies:
@@ -388,7 +389,7 @@ def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) 
 def is_random_move(games: GamesInPlay, b: int) -> bool:
     """Draw whether game ``b`` makes a random move now, to reach positions that good play does not.
 
-    Proven positions are played to their end.
+    Games in proven positions are played out without random moves.
     """
     slot, root = games.log.slots[b], games.search.trees.nodes[b, 0]
     if slot.random_move_share == 0 or slot.ply < slot.random_plies or root.proven != UNPROVEN:
@@ -398,7 +399,7 @@ def is_random_move(games: GamesInPlay, b: int) -> bool:
 
 @compiled_without_refcounts
 def should_resign(games: GamesInPlay, b: int, value: float) -> bool:
-    """Count the moves that the player to move found lost in a row; returns whether the player resigns now."""
+    """Count the moves that the player to move found lost in a row; return whether the player resigns now."""
     moves = games.moves
     if not moves.resignation:
         return False

@@ -1,4 +1,4 @@
-"""Tuning at the start of a worker: how many games and threads play side by side, and the size of network calls."""
+"""Tune a worker at its start: how many games and threads play side by side, and the size of network calls."""
 
 import fcntl
 import hashlib
@@ -71,7 +71,7 @@ class SpeedTrial:
         self._rates.append((self._self_play.evaluations - before) / seconds)
 
     def evaluations_per_second(self) -> float:
-        """Evaluations per second: the median of the turns, so that a busy moment of the machine does not count."""
+        """Return evaluations per second: the median of the turns, which ignores brief load on the machine."""
         return statistics.median(self._rates)
 
     def _grow_trees(self, evaluations: float) -> None:
@@ -89,7 +89,7 @@ class SpeedTrial:
 
 
 def make_random_network(game: Game) -> Evaluate:
-    """A network that costs nothing: it answers at random."""
+    """Return a random evaluator that costs nothing."""
     random = np.random.default_rng(0)
     logits = random.normal(size=(RANDOM_ANSWERS, game.num_actions)).astype(np.float32)
     shape = RANDOM_ANSWERS if game.num_values == 1 else (RANDOM_ANSWERS, game.num_values)
@@ -120,8 +120,8 @@ def measure_plan(
     own_device: bool,
     max_threads: int,
 ) -> SelfPlayPlan:
-    """Measure the best number of parallel games, and of threads. All sizes take turns, so that they meet the same
-    disturbances.
+    """Measure the best number of parallel games, and of threads. All sizes take turns, so that disturbances affect all
+    alike.
 
     Args:
         clock: processor time where the network runs on this processor, which other processes hardly change.
@@ -142,12 +142,12 @@ def measure_plan(
         return SelfPlayPlan(parallel_games=chosen, threads=1, found=found)
     share = measure_device_share(game, evaluate, settings, chosen)
     threads = count_search_threads(share, max_threads)
-    found = f"{threads} threads, each with {found}; one waits for the device during {share:.0%} of its time"
+    found = f"{threads} threads, each with {found}; a thread waits for the device {share:.0%} of the time"
     return SelfPlayPlan(parallel_games=chosen * threads, threads=threads, found=found)
 
 
 def count_search_threads(share: float, max_threads: int) -> int:
-    """How many threads keep a device busy, at most ``max_threads`` but at least two.
+    """Return how many threads keep a device busy, at most ``max_threads`` but at least two.
 
     Args:
         share: of a single thread's time in which it waits for the device, in (0, 1].
@@ -167,9 +167,10 @@ def load_or_measure_plan(
     own_device: bool = False,
     max_threads: int = 1,
 ) -> SelfPlayPlan:
-    """Like ``measure_plan``, but at most once a week on the same machine, so that workers start sooner.
+    """Load a plan that is at most a week old and of the same machine, so that workers start sooner; else call
+    ``measure_plan``.
 
-    Workers that start together wait for the first one's measurement, and all play with its answer.
+    Workers that start together wait for the first one's measurement, and all use its result.
 
     Args:
         network: describes the network and its runtime.
@@ -198,7 +199,7 @@ def load_or_measure_plan(
 
 @contextmanager
 def _hold_lock(folder: Path) -> Iterator[None]:
-    """Within the block, no other process of this machine is in it, if the folder can be made and locked."""
+    """Hold a lock against other processes of this machine within the block, if the folder can be made and locked."""
     with ExitStack() as stack:
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -209,7 +210,7 @@ def _hold_lock(folder: Path) -> Iterator[None]:
 
 
 def measure_self_play_speed(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
-    """The speed of self-play with this many parallel games."""
+    """Return the speed of self-play with this many parallel games."""
     trial = SpeedTrial(game, evaluate, settings, parallel_games, clock=time.perf_counter)
     for _ in range(TURNS):
         trial.take_turn()
@@ -217,7 +218,7 @@ def measure_self_play_speed(game: Game, evaluate: Evaluate, settings: SearchSett
 
 
 def measure_device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
-    """The share of self-play's time in which the network computes and the search waits, in (0, 1]."""
+    """Return the share of self-play's time in which the network computes and the search waits, in (0, 1]."""
     waited = 0.0
 
     def timed(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -236,7 +237,7 @@ def measure_device_share(game: Game, evaluate: Evaluate, settings: SearchSetting
 
 
 def split_into_batches(evaluate: Evaluate, batch_size: int) -> Evaluate:
-    """``evaluate``, split into calls of at most ``batch_size`` positions."""
+    """Split the calls of ``evaluate`` into calls of at most ``batch_size`` positions."""
 
     def evaluate_in_parts(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         answers = [evaluate(observations[i : i + batch_size]) for i in range(0, len(observations), batch_size)]
@@ -246,5 +247,5 @@ def split_into_batches(evaluate: Evaluate, batch_size: int) -> Evaluate:
 
 
 def is_search_compiled() -> bool:
-    """Whether the compilation cache on this machine has the search."""
+    """Return whether the compilation cache on this machine has the search."""
     return any(cache_folder(Path(inspect.getfile(SelfPlay))).rglob("*.nbi"))

@@ -1,4 +1,4 @@
-"""The worker: a program that watches its folder, plays with the newest model, and hands over its games.
+"""The worker: a program that watches its folder, plays with the newest model, and delivers its games.
 
 Subclasses start with ``from keima import Worker``, which imports torch.
 """

@@ -14,7 +14,7 @@ MOST_POSITIONS = 500_000  # in a batch; well below the limit of its readers
 
 
 def records_that_fit(records: list[GameRecord]) -> list[GameRecord]:
-    """The first ``records`` that fit into a batch, at least one; some games have thousands of moves."""
+    """Return the first ``records`` that fit into a batch, at least one; some games have thousands of moves."""
     positions = np.cumsum([len(record.actions) for record in records])
     return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
 
@@ -29,7 +29,9 @@ def make_batch(
     rules_version: int,
     first_game: int,
 ) -> GameBatch:
-    """A batch of these games with its id; ``first_game`` is the number of the first among all games of the worker."""
+    """Return a batch of these games with its id; ``first_game`` is the number of the first among all games of the
+    worker.
+    """
     columns = gather_columns(records)
     content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
     return GameBatch(
@@ -45,7 +47,7 @@ def make_batch(
 
 
 def gather_columns(records: Sequence[GameRecord]) -> dict[str, NDArray[Any]]:
-    """The columns of a ``GameBatch`` of these games."""
+    """Return the columns of a ``GameBatch`` of these games."""
     joined = ("actions", "root_values", "flags", "surprise", "policy_sizes", "policy_actions", "policy_weights")
     return {
         "lengths": np.array([len(record.actions) for record in records], np.int32),

@@ -123,7 +123,7 @@ class Worker:
             self.beat("ended")
 
     def cycle(self) -> bool:
-        """Read the folder, when it is time to, and make one step of play; False when there was nothing to play."""
+        """Read the folder when it is due, and take one step of play; return False if there was nothing to play."""
         now = self.clock()
         self._poll_when_due(now, POLL_SECONDS if self._played else IDLE_SECONDS)
         self._played = False
@@ -138,7 +138,7 @@ class Worker:
             self.poll()
 
     def _report_compiling(self, text: str) -> None:
-        """Say what is being compiled: no other heartbeat comes until it is."""
+        """Report what is being compiled, since no other heartbeat is written until it is done."""
         log.info("%s", text)
         self._compiling = text
         self.beat("compiling")
@@ -151,7 +151,7 @@ class Worker:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.playing else "starting")
 
     def _advance_games(self, playing: Playing) -> bool:
-        """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
+        """Advance evaluation games, at once if the Coach waits for them, or self-play; return False without any."""
         jobs, began = self._job_player.unfinished_jobs(playing.assignment), self.clock()
         if jobs and (self._turns.is_side_work_next() or not all(job.beside for job in jobs)):
             self._play_matches(playing, jobs)
@@ -165,7 +165,7 @@ class Worker:
         try:
             self._job_player.advance_jobs(jobs, playing.assignment, playing.game, device=self.device)
         except OSError as error:
-            log.warning("results of evaluation games cannot be handed over: %s", error)
+            log.warning("results of evaluation games cannot be written: %s", error)
         playing.skip_elapsed_time()
 
     def _play_games(self, playing: Playing) -> bool:
@@ -174,7 +174,7 @@ class Worker:
         return played
 
     def play(self, playing: Playing) -> bool:
-        """Begin the granted games and advance all games by one evaluation; False when none is in progress."""
+        """Begin the granted games and advance all games by one evaluation; return False when none is in progress."""
         playing.begin_games()
         if playing.self_play.num_playing == 0:
             return False
@@ -187,7 +187,7 @@ class Worker:
         playing.store_game(record)
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
-        """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
+        """Return the games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
         return make_parallel_games(
             game,
             evaluate,
@@ -213,15 +213,14 @@ class Worker:
         self._check_lease()
 
     def _is_ours(self, assignment: Assignment) -> bool:
-        """Whether an assignment is of the run that this worker plays for; another run's is refused, and named in the
-        heartbeat.
-        """
+        """Return whether an assignment belongs to this worker's run; otherwise name the other run in the heartbeat."""
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
             self._earlier_seconds = self.folder.read_processor_time(self._run_id).seconds
         ours = assignment.run_id == self._run_id
         refusal = (
-            f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
+            f"the assignment is refused: it is for run {assignment.run_id}, and this worker plays for run "
+            f"{self._run_id}"
         )
         self._set_error("run", "" if ours else refusal)
         return ours
@@ -246,7 +245,7 @@ class Worker:
     def _check_lease(self) -> None:
         since = self.clock() - self._lease_seen
         if self.assignment is not None and since > self.assignment.lease_seconds:
-            log.warning("no Coach has renewed the lease for %.0f s: ending", since)
+            log.warning("no Coach has renewed the lease for %.0f s: exiting", since)
             self.stopping = True
 
     def _accept_model(self, assignment: Assignment) -> None:
@@ -329,7 +328,7 @@ class Worker:
     # What goes out.
 
     def flush(self, *, rest: bool = True) -> None:
-        """Write the finished games to the outbox, batch by batch, and with ``rest`` also those that fill none.
+        """Write the finished games to the outbox, batch by batch; with ``rest``, also a last batch that is not full.
 
         Raises:
             OSError: the disk does not take them; they are kept.
@@ -343,7 +342,7 @@ class Worker:
             self._set_error("outbox", "")
         except OSError as error:
             self._retry_flush = now + RETRY_SECONDS
-            self._set_error("outbox", f"finished games cannot be handed over yet: {error}")
+            self._set_error("outbox", f"finished games cannot be written to the outbox yet: {error}")
 
     def beat(self, state: str) -> None:
         """Replace the heartbeat."""
@@ -388,11 +387,11 @@ class Worker:
 
     @property
     def error(self) -> str:
-        """What is wrong now; empty when nothing is."""
+        """The current problem; empty when there is none."""
         return "; ".join(self._errors.values())
 
     def _set_error(self, what: str, text: str) -> None:
-        """Note what is wrong with the assignment, the model or the outbox; without a text, that nothing is any more."""
+        """Record a problem with the assignment, the model or the outbox; an empty text clears it."""
         if text and self._errors.get(what) != text:
             log.error("%s", text)
         self._errors.pop(what, None)
@@ -401,7 +400,7 @@ class Worker:
 
 
 def _progress_fields(playing: Playing, now: float) -> dict[str, Any]:
-    """What a heartbeat says of a worker's games."""
+    """Return the fields of a heartbeat about a worker's games."""
     games_per_second, evaluations_per_second = playing.measure_rates(now)
     return {
         "begun": playing.begun,

@@ -1,4 +1,4 @@
-"""The models in a worker's inbox: whole files, and deltas to the model that it had before (``model_push``)."""
+"""The models in a worker's inbox: whole files, and deltas to the worker's previous model (``model_push``)."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ class ModelInbox:
             content = decode_content(read_limited(path, MAX_MODEL_BYTES))
             if content.sha256 == sha256:
                 return content
-            why = f"{path} does not have the SHA-256 in the assignment"
+            why = f"the SHA-256 of {path} does not match the assignment"
         except (OSError, ValueError) as error:
             why = f"{path.name}: {error}"
         for delta, base in _find_deltas(self._folder, version):
@@ -66,13 +66,13 @@ class ModelInbox:
                 if content.sha256 == sha256:
                     path.unlink(missing_ok=True)  # it is wrong
                     return content
-                why = f"{delta.name} does not give the SHA-256 in the assignment"
+                why = f"the model restored from {delta.name} does not match the SHA-256 in the assignment"
             except (OSError, ValueError) as error:
                 why = f"{delta.name}: {error}"
         raise WholeModelNeeded(version, why)
 
     def _read_base(self, version: int) -> Content:
-        """The base of a delta, from memory if it was the last model.
+        """Return the base of a delta, from memory if it was the last model.
 
         Raises:
             OSError, CorruptModel: it is missing or invalid.
@@ -83,7 +83,7 @@ class ModelInbox:
 
 
 def _find_deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
-    """The deltas to ``version`` in the inbox, newest base first, with the versions of their bases."""
+    """Return the deltas to ``version`` in the inbox, newest base first, with the versions of their bases."""
     found = ((path, DELTA_NAME.fullmatch(path.name)) for path in folder.inbox.iterdir())
     return sorted(
         ((path, int(match[2])) for path, match in found if match and int(match[1]) == version),

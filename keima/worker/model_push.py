@@ -1,4 +1,4 @@
-"""Send new models to workers: as a delta to the model that a worker has, if that is smaller, else as the whole file.
+"""Send new models to workers: as a delta to the worker's current model, if that is smaller, else as the whole file.
 
 The assignment has the SHA-256 of a model's content, and the worker uses no file, whole or restored from a delta, with
 another hash. If it has none, its heartbeat asks for the whole file (``asks_for_whole_model``).
@@ -23,7 +23,7 @@ KEPT_MODELS = 2  # the newest, and what most workers have
 
 
 class WholeModelNeeded(ValueError):
-    """A model is missing in the inbox, damaged, or a delta without its base."""
+    """A model is missing from the inbox or damaged, or a delta lacks its base."""
 
     def __init__(self, version: int, why: str) -> None:
         super().__init__(f"{_whole_model_request(version)}: {why}")
@@ -61,7 +61,9 @@ class ModelPush:
         self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
 
     def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
-        """The file that brings ``model`` to a worker with ``base``; None: it has none, or asks for the whole file."""
+        """Return the file that brings ``model`` to a worker with ``base``; None: it needs no file, or asks for the
+        whole file.
+        """
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
                 delta = self._make_delta(model, base)
@@ -92,12 +94,12 @@ class ModelPush:
 
 
 def delta_name(version: int, base_version: int) -> str:
-    """The name of a delta in the inbox."""
+    """Return the name of a delta in the inbox."""
     return f"model-{version:06d}.from-{base_version:06d}.delta"
 
 
 def asks_for_whole_model(error: str, version: int) -> bool:
-    """Whether the ``error`` in a heartbeat asks for the whole file of model ``version``."""
+    """Return whether the ``error`` in a heartbeat asks for the whole file of model ``version``."""
     return f"{_whole_model_request(version)}:" in error
 
 

@@ -1,5 +1,5 @@
-"""What a worker has once it plays: an assignment with its network, games in progress, and finished games that wait for
-their batch.
+"""State of a worker that is playing: an assignment with its network, games in progress, and finished games that wait
+for their batch.
 """
 
 import logging
@@ -60,12 +60,12 @@ class Playing:
 
     @property
     def finished(self) -> int:
-        """Games in all, including those that wait for their batch."""
+        """The number of finished games, including those that wait for their batch."""
         return self.begun - self.self_play.num_playing
 
     @property
     def parallel_games(self) -> int:
-        """Games that can be in progress at once."""
+        """The number of games that can be in progress at once."""
         return self.self_play.parallel_games
 
     def change_model(self, model: Model, version: int) -> None:
@@ -91,7 +91,7 @@ class Playing:
         self._rates.games += 1
 
     def measure_step(self, play: Callable[[], bool]) -> bool:
-        """What ``play``, a step of all games, returns; how fast it was counts for ``full_load_speed``."""
+        """Return the result of ``play``, a step of all games; its speed counts for ``full_load_speed``."""
         games, evaluations = self._rates.games, self.self_play.evaluations
         played = play()
         finished, in_progress = self._rates.games - games, self.self_play.num_playing
@@ -103,19 +103,19 @@ class Playing:
         return played
 
     def skip_elapsed_time(self) -> None:
-        """Leave the time since the last step out of the speed: the worker did something else."""
+        """Exclude the time since the last step from the speed, since the worker did something else."""
         self._speed.skip(self.clock())
 
     def full_load_speed(self) -> float:
-        """Games a second at full load; 0 while there has been too little to measure."""
+        """Return games per second at full load; 0 while there is too little to measure."""
         return self._speed.games_per_second()
 
     def measure_rates(self, now: float) -> tuple[float, float]:
-        """Games and evaluations a second; call it about once a second."""
+        """Return games and evaluations per second; call it about once a second."""
         return self._rates.measure(now, self.self_play.evaluations)
 
     def _game_seed(self, number: int) -> int:
-        """Where a game's random numbers start.
+        """Return the seed of a game's random numbers.
 
         A process that takes over draws new seeds: it cannot know which games of the last one were handed over.
         """
@@ -124,7 +124,7 @@ class Playing:
     # Batches.
 
     def spool_games(self) -> None:
-        """Write finished games where a kill does not reach them, if they may have to wait for long."""
+        """Write finished games where they survive a kill, if they may have to wait for long."""
         if self.assignment.flush_seconds is not None or self._spooled == len(self.waiting):
             return
         unspooled = range(self._spooled, len(self.waiting))
@@ -136,13 +136,13 @@ class Playing:
         self._spooled = len(self.waiting)
 
     def must_flush_rest(self) -> bool:
-        """Whether games must be handed over although they do not fill a batch."""
+        """Return whether games must be handed over although they do not fill a batch."""
         complete = self.begun >= self.assignment.granted and self.self_play.num_playing == 0
         most = self.assignment.flush_seconds
         return complete or (most is not None and self.clock() - self._waiting_since >= most)
 
     def flush_games(self, *, rest: bool) -> None:
-        """Write the finished games to the outbox, batch by batch, and with ``rest`` also those that fill none.
+        """Write the finished games to the outbox, batch by batch; with ``rest``, also a last batch that is not full.
 
         Raises:
             OSError: the disk does not take them; they stay here.
@@ -174,7 +174,7 @@ class Playing:
 
 
 def games_handed_over(assignment: Assignment, ends: list[int]) -> int:
-    """How many games of a worker are in its outbox or safe on the main node.
+    """Return how many games of a worker are in its outbox or safe on the main node.
 
     Args:
         assignment: its newest.

@@ -14,7 +14,7 @@ class Rates:
         self._marks: list[tuple[float, int, int]] = [(now, 0, 0)]
 
     def measure(self, now: float, evaluations: int) -> tuple[float, float]:
-        """Games and evaluations per second; call it about once a second."""
+        """Return games and evaluations per second; call it about once a second."""
         self._marks.append((now, self.games, evaluations))
         while len(self._marks) > 2 and now - self._marks[0][0] > RATE_SECONDS:
             del self._marks[0]
@@ -57,11 +57,11 @@ class FullLoadSpeed:
             self._games, self._game_evaluations = self._games / 2, self._game_evaluations / 2
 
     def games_per_second(self) -> float:
-        """The speed; 0 until there is enough to measure."""
+        """Return the speed; 0 until there is enough to measure."""
         if self._seconds < LEAST_SECONDS or self._games <= 0 or self._game_evaluations <= 0:
             return 0.0
         return self._rate_evaluations / self._seconds * self._games / self._game_evaluations
 
     def skip(self, now: float) -> None:
-        """Do not count the time since the last call: the worker did something else."""
+        """Exclude the time since the last call: the worker did something else."""
         self._then = now

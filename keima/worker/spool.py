@@ -76,11 +76,11 @@ def salvage_games(folder: WorkerFolder) -> None:
             }
             batch = make_batch(some, **named)
             write_atomically(folder.outbox / f"{batch.batch_id}.games", encode_batch(batch))
-            log.info("%d finished games of a killed process are handed over", len(some))
+            log.info("recovered %d finished games of a killed process", len(some))
             games = games[len(some) :]
     except OSError as error:
         log.warning(
-            "%d finished games of a killed process cannot be handed over, and are played again: %s",
+            "%d finished games of a killed process cannot be recovered, and will be played again: %s",
             len(games),
             error,
         )
@@ -88,7 +88,7 @@ def salvage_games(folder: WorkerFolder) -> None:
 
 
 def salvage_games_if_idle(folder: WorkerFolder) -> None:
-    """Like ``salvage_games``, but do nothing while a process plays in the folder: it hands its games over itself."""
+    """Call ``salvage_games`` unless a process plays in the folder, which delivers its games itself."""
     if not (folder.root / FILE).exists():
         return
     try:
@@ -99,7 +99,7 @@ def salvage_games_if_idle(folder: WorkerFolder) -> None:
 
 
 def _next_game(folder: WorkerFolder, run_id: str) -> int:
-    """The number after all games that were handed over to a run."""
+    """Return the number after all games that were delivered to a run."""
     ends = [
         batch_end(path.stem) for path in folder.batch_files() if is_batch_of_run(path.name, run_id)
     ]  # before the assignment
@@ -111,7 +111,7 @@ def _next_game(folder: WorkerFolder, run_id: str) -> int:
 
 
 def read_spool(path: Path) -> Iterator[GameBatch]:
-    """The games in a journal, each as a batch of one, up to an incomplete entry of a killed process."""
+    """Yield the games in a journal, each as a batch of one, up to an incomplete entry of a killed process."""
     with path.open("rb") as file:
         while len(head := file.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)

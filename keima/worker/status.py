@@ -1,4 +1,4 @@
-"""What a worker's heartbeat says, in the words of the main node."""
+"""A worker's status on the main node, from its heartbeat."""
 
 from dataclasses import fields
 from typing import Any
@@ -25,5 +25,5 @@ def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> Worke
 
 
 def activity_text(heartbeat: Heartbeat) -> str:
-    """Return what a worker does; a match is called so although its process plays."""
+    """Return a worker's activity; a worker that plays a match is shown as such, although its process plays."""
     return "evaluating" if heartbeat.state == "playing" and heartbeat.job else heartbeat.state

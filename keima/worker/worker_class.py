@@ -13,7 +13,7 @@ class NoWorkerClass(ValueError):
 
 
 def load_worker_class(name: str) -> type[Worker]:
-    """The class ``name``, given as ``module.Class``; the module may contain dots.
+    """Return the class ``name``, given as ``module.Class``; the module may contain dots.
 
     Raises:
         NoWorkerClass: there is no such module or class, the module cannot be imported, or the class is no subclass of

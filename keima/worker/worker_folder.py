@@ -133,12 +133,12 @@ class Heartbeat(Message):
 
     @property
     def core_hours(self) -> float:
-        """The same in core hours."""
+        """The processor time in core hours."""
         return self.processor_seconds / 3600
 
 
 class ProcessorTime(Message):
-    """What the processes of a worker have used for a run.
+    """The processor time of a worker's processes for a run.
 
     In a worker's own folder ``earlier`` is 0. In its mirror it is what was used in folders that have been deleted or
     went to another run in between, so that the sum never falls.
@@ -176,11 +176,11 @@ class WorkerFolder:
         return self
 
     def model_path(self, version: int) -> Path:
-        """The file of model ``version``."""
+        """Return the file of model ``version``."""
         return self.inbox / f"model-{version:06d}.model"
 
     def module_path(self, name: str) -> Path:
-        """The copy of a user's own file."""
+        """Return the copy of a user's own file."""
         return self.inbox / f"{name}.py"
 
     def write_assignment(self, assignment: Assignment) -> None:
@@ -188,7 +188,7 @@ class WorkerFolder:
         write_atomically(self.inbox / "assignment.json", assignment.model_dump_json(indent=1).encode())
 
     def read_assignment(self) -> Assignment | None:
-        """The assignment, if there is one.
+        """Return the assignment, if there is one.
 
         Raises:
             BrokenMessage: it cannot be read or is invalid.
@@ -200,7 +200,7 @@ class WorkerFolder:
         write_atomically(self.root / "worker.json", heartbeat.model_dump_json(indent=1).encode())
 
     def read_heartbeat(self) -> Heartbeat | None:
-        """The heartbeat, if there is one.
+        """Return the heartbeat, if there is one.
 
         Raises:
             BrokenMessage: it cannot be read or is invalid.
@@ -212,12 +212,12 @@ class WorkerFolder:
         (self.root / "worker.json").unlink(missing_ok=True)
 
     def write_processor_time(self, used: ProcessorTime) -> None:
-        """Keep the processor time that the worker's processes have used for a run."""
+        """Store the processor time that the worker's processes have used for a run."""
         content = used.model_dump_json(exclude_defaults=True).encode()  # earlier versions do not know ``earlier``
         write_atomically(self.root / "processor_time.json", content, durable=False)
 
     def read_processor_time(self, run_id: str) -> ProcessorTime:
-        """The processor time that earlier processes have used for a run; 0 if that is unknown."""
+        """Return the processor time that earlier processes have used for a run; 0 if that is unknown."""
         with suppress(BrokenMessage):
             used = _read_message(self.root / "processor_time.json", ProcessorTime)
             if used and used.run_id == run_id:
@@ -225,22 +225,22 @@ class WorkerFolder:
         return ProcessorTime(run_id=run_id, worker=self.root.name)
 
     def batch_files(self) -> list[Path]:
-        """The batches in the outbox, oldest first."""
+        """Return the batches in the outbox, oldest first."""
         return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
 
     def batch_ends(self) -> list[int]:
-        """For each batch in the outbox, the number after its last game, from its name."""
+        """Return, for each batch in the outbox, the number after its last game, from its name."""
         return [batch_end(path.stem) for path in self.batch_files()]
 
     def owner_run(self) -> str:
-        """The id of the run that owns the folder; empty if none has entered itself."""
+        """Return the id of the run that owns the folder; empty if no run has claimed it."""
         for path in sorted(self.outbox.glob(OWNERS)):
             with suppress(ValueError, OSError, TypeError, LookupError):
                 return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
         return ""
 
     def result_files(self) -> list[Path]:
-        """The results of evaluation games in the outbox, sorted."""
+        """Return the results of evaluation games in the outbox, sorted."""
         return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
 
     @contextmanager
@@ -282,30 +282,30 @@ class WorkerFolder:
 
 
 def run_tag(run_id: str) -> str:
-    """The part of batch ids that names the run: its id, or the hash of an unusual id."""
+    """Return the part of batch ids that names the run: its id, or the hash of an unusual id."""
     return run_id if PLAIN.fullmatch(run_id) else hashlib.sha256(run_id.encode()).hexdigest()[:16]
 
 
 def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
-    """A unique batch id: the first game and number of games, the worker, the run, and a digest of the content."""
+    """Return a unique batch id: first game, number of games, worker, run, and a digest of the content."""
     player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
     return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
 
 
 def is_batch_of_run(name: str, run_id: str) -> bool:
-    """Whether a batch can be of this run, by its file name; names of earlier versions lack the run."""
+    """Return whether a batch can be of this run, by its file name; names of earlier versions lack the run."""
     found = TAGGED.search(name)
     return found is None or found[1] == run_tag(run_id)
 
 
 def batch_end(batch_id: str) -> int:
-    """The number after a batch's last game, from its id; 0 if the id has none."""
+    """Return the number after a batch's last game, from its id; 0 if the id has none."""
     match = BATCH_NAME.fullmatch(f"{batch_id}.games")
     return int(match[1]) + int(match[2]) if match else 0
 
 
 def last_batch_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """For each worker of the (worker, batch id) pairs, the number after its last game."""
+    """Return, for each worker of the (worker, batch id) pairs, the number after its last game."""
     ends: dict[str, int] = {}
     for worker, batch_id in batches:
         ends[worker] = max(ends.get(worker, 0), batch_end(batch_id))

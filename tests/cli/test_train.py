@@ -245,7 +245,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
         process.send_signal(signal.SIGCONT)
         said, _ = process.communicate()
     assert process.returncode == 130
-    assert "Ended at once" in said
+    assert "Stopped immediately" in said
 
 
 def test_takeover_goes_with_distributed(capsys: pytest.CaptureFixture[str]) -> None:

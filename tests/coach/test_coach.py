@@ -108,7 +108,7 @@ def test_a_refused_candidate_leaves_the_old_model_in_play(tmp_path: Path) -> Non
     assert evaluation.asked == [2, 3]
     assert evaluation.measured == [1, 3]
     assert [report.model_version for report in listener.reports] == [1, 3]
-    assert any("model 2 is not stronger than model 1" in text for text in listener.events)
+    assert any("model 2 is rejected: it is not stronger than model 1" in text for text in listener.events)
     with read_ledger(tmp_path) as ledger:
         assert [model.accepted for model in ledger.models()] == [True, False, True]
         assert {row.last_model for row in ledger.received_batches()} == {1}

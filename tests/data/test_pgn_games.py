@@ -101,7 +101,7 @@ def test_batches_of_files_are_the_same_every_time(tmp_path: Path) -> None:
 def test_only_people_can_agree_on_a_draw_and_only_before_the_end(tmp_path: Path) -> None:
     (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, ImportedGame))
     batch = make_imported_batch([drawn], CHESS)
-    with pytest.raises(CorruptBatch, match="a player resigned who does not exist"):
+    with pytest.raises(CorruptBatch, match="the player who resigned does not exist"):
         validate_batch(replace(batch, first_model=batch.first_model + 1, last_model=batch.last_model + 1))
     with pytest.raises(CorruptBatch, match="the returns are not those of the rules"):
         verify_batch(replace(batch, returns=np.array([[1, -1]], np.float32)), CHESS)

@@ -146,7 +146,7 @@ def test_another_format_is_refused_with_who_must_update(data: bytes, number: int
 
 def test_other_files_are_refused() -> None:
     for other in (b"", b"KEIMAGB\n", b"\0" * 1000, b"PK\x03\x04" + b"\0" * 1000):
-        with pytest.raises(CorruptBatch, match=r"too few|it is no game batch"):
+        with pytest.raises(CorruptBatch, match=r"too few|it is not a game batch"):
             decode_batch(other)
 
 
@@ -373,7 +373,7 @@ FAULTY_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
             "returns": lambda column: np.zeros((len(column), 3), np.float32),
             "resigned": lambda column: np.ones_like(column),
         },
-        "among three and more",
+        "among three or more",
     ),
     "no games": ({name: lambda column: column[:0] for name in LAYOUT}, "no games"),
     "a value that is not a number": ({"root_values": lambda column: column * np.nan}, "a root value"),

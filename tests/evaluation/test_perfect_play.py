@@ -113,7 +113,7 @@ def test_a_user_s_file_of_positions_is_read_like_the_shipped_one(connect_four: S
 def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     path.write_bytes(spoil(POSITIONS_FILE.read_bytes()))
-    with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions of connect_four"):
+    with pytest.raises(ValueError, match=r"own\.npz is not a file of solved positions of connect_four"):
         read_positions(load_game("connect_four"), path)
 
 
@@ -128,7 +128,7 @@ def test_a_file_whose_moves_or_values_are_impossible_is_refused(tmp_path: Path) 
         (6, full_column + 9),
     ):
         np.savez(path, actions=np.zeros(moves, np.uint8), plies=np.array([moves], np.uint8), values=spoilt)
-        with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions"):
+        with pytest.raises(ValueError, match=r"own\.npz is not a file of solved positions"):
             read_positions(load_game("connect_four"), path)
 
 

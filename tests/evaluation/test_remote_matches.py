@@ -214,11 +214,11 @@ def turned_round(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
 
 
 FORGERIES: dict[str, Answer] = {
-    "the scores are not those": turned_round,
+    "the scores do not match": turned_round,
     "the move is illegal": with_first_game(lambda moves: [*moves, moves[0]]),
     "end before the game does": with_first_game(lambda moves: moves[:-1]),
     "it has 0 games": forge(moves=()),
-    "the openings are not those": forge(openings="0" * 64),
+    "the openings do not match": forge(openings="0" * 64),
     "of another job": forge(worker="somebody"),
     "it did not play: no model": forge(refused="no model"),
     "cannot be parsed": lambda worker, wanted: b"{",

@@ -152,7 +152,7 @@ def line_of(function: Callable[..., Any], further: int = 0) -> str:
 
 BROKEN: list[tuple[dict[str, Any], str, str, str]] = [  # what is changed, where it is told, what, and the remedy
     ({"start": list_as_board}, line_of(list_as_board), "start must return an array", "np.zeros"),
-    ({"start": start_that_fails}, line_of(start_that_fails, 1), "start fails with IndexError", "mend this line"),
+    ({"start": start_that_fails}, line_of(start_that_fails, 1), "start fails with IndexError", "fix this line"),
     (
         {"legal_moves": every_cell, "play": careful_play},
         line_of(careful_play, 1),
@@ -161,7 +161,7 @@ BROKEN: list[tuple[dict[str, Any], str, str, str]] = [  # what is changed, where
     ),
     ({"legal_moves": moves_from_one}, line_of(moves_from_one), "gives move 9, at the start", "moves from 0 to 8"),
     ({"legal_moves": moves_without_end}, line_of(moves_without_end), "gives 136 moves and more", "let it end"),
-    ({"legal_moves": halves}, line_of(halves), "gives 0.5, which is no number of a move", "whole numbers"),
+    ({"legal_moves": halves}, line_of(halves), "gives 0.5, which is not a move number", "whole numbers"),
     ({"legal_moves": never}, line_of(never), "gives no move numbers", "yield them"),
     (
         {"legal_moves": only_the_middle},
@@ -182,7 +182,12 @@ BROKEN: list[tuple[dict[str, Any], str, str, str]] = [  # what is changed, where
     ({"result": result_that_plays}, line_of(result_that_plays), "result_that_plays changes the board", "board.copy()"),
     ({"planes": one_plane}, line_of(one_plane), r"one_plane returns an array of shape \(3, 3\)", "a tuple of arrays"),
     ({"planes": listed_planes}, line_of(listed_planes), "listed_planes returns a list", "a tuple of arrays"),
-    ({"planes": growing_planes}, line_of(growing_planes), r"growing_planes gives \(3, 3, 3\)", "always the same shape"),
+    (
+        {"planes": growing_planes},
+        line_of(growing_planes),
+        r"growing_planes gives \(3, 3, 3\)",
+        "always return the same shape",
+    ),
     ({"planes": divided_planes}, line_of(divided_planes), "not finite, after the moves", "do not divide by 0"),
     (
         {"symmetries": board_symmetries(4)},
@@ -226,7 +231,7 @@ def test_compiled_code_that_does_something_else_than_python_is_found() -> None:
 @pytest.mark.medium
 def test_a_game_that_no_rule_ends_is_found() -> None:
     game = small(result=never)
-    told = r"never told the end of none of 24 random games within max_plies = 9.*; let it return a number"
+    told = r"never reports no end in 24 random games within max_plies = 9.*; let it return a number"
     with pytest.raises(ContractBroken, match=told):
         check_game(game)
 
@@ -235,7 +240,7 @@ def test_a_game_that_no_rule_ends_is_found() -> None:
 def test_a_symmetry_that_is_none_of_the_rules_is_found() -> None:
     game = small(result=lopsided, symmetries=board_symmetries(3))
     with pytest.raises(
-        ContractBroken, match=r"a symmetric game ends otherwise: symmetry \d is none of the rules after"
+        ContractBroken, match=r"a symmetric game ends differently: symmetry \d does not hold in the rules after"
     ):
         check_game(game)
 

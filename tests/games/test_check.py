@@ -112,7 +112,9 @@ def test_what_is_wrong_is_told_from_the_process_that_found_it(tmp_path: Path) ->
 @pytest.mark.medium
 def test_a_function_that_never_returns_is_told_with_its_line(tmp_path: Path) -> None:
     file = mine(tmp_path, PLAIN.format(result="while True: __import__('time').sleep(1)"))
-    with pytest.raises(GameDoesNotAnswer, match=r"^mine.py, line 17: result does not end within 8 s; look for a loop"):
+    with pytest.raises(
+        GameDoesNotAnswer, match=r"^mine.py, line 17: result does not end within 8 s; look for an endless loop"
+    ):
         examine_in_process(file, {}, seconds=8)
 
 
@@ -135,7 +137,7 @@ def test_a_kernel_that_ends_its_process_is_named(tmp_path: Path) -> None:
 def test_an_error_of_a_function_that_is_not_compiled_is_told_with_its_line(tmp_path: Path) -> None:
     text = PLAIN.format(result="return 0 if board.all() else None").replace("max_plies=4", "max_plies=4, render=lost")
     file = mine(tmp_path, text + "\ndef lost(board):\n    return MARKS[board[0, 0]]\n")
-    assert examine_game(file, {}).broken == "mine.py, line 23: NameError: name 'MARKS' is not defined; mend this line"
+    assert examine_game(file, {}).broken == "mine.py, line 23: NameError: name 'MARKS' is not defined; fix this line"
 
 
 @pytest.mark.medium
@@ -155,5 +157,5 @@ def test_a_user_s_game_that_breaks_the_contract_is_refused_each_time(
     monkeypatch.setattr(check, "CHECKED_FOLDER", tmp_path / "checked")
     name = keep_module(Path(mine(tmp_path, PLAIN.format(result="return None"))))
     for _ in range(2):
-        with pytest.raises(GameDoesNotAnswer, match=r"result told the end of none of 8 random games"):
+        with pytest.raises(GameDoesNotAnswer, match=r"result reports no end in 8 random games"):
             check_game_once(name, {}, say=lambda text: None)

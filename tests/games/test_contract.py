@@ -322,7 +322,7 @@ BROKEN = [
     (lambda: tic_tac_toe(name="noughts"), "does not build it again: there is no game called 'noughts'"),
     (lambda: tic_tac_toe(options={"size": (3, 3)}), "trip through JSON"),
     (lambda: tic_tac_toe(action_symmetries=np.tile(IDENTITY, (8, 1))), "does not show the symmetric board"),
-    (lambda: tic_tac_toe(point_symmetries=np.zeros((8, 9), np.int32)), "no permutation"),
+    (lambda: tic_tac_toe(point_symmetries=np.zeros((8, 9), np.int32)), "not a permutation"),
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None, ::-1], action_symmetries=IDENTITY[None]), "not the identity"),
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None]), "as many point symmetries"),
     (
@@ -342,7 +342,7 @@ BROKEN = [
     (lambda: with_kernels(legal_actions=too_many_actions), "writes behind its array"),
     (lambda: with_kernels(step=step_into_the_next_row), "touches another game's state"),
     (lambda: with_kernels(step=step_that_passes), "leaves the state as it was"),
-    (lambda: with_kernels(current_player=third_player), "current_player is nobody"),
+    (lambda: with_kernels(current_player=third_player), "which is not a player"),
     (lambda: with_kernels(terminal=never), "exactly until the game is over"),
     (lambda: with_kernels(terminal=always), "over before it starts"),
     (lambda: with_kernels(returns=both_win), "do not add up to zero"),
@@ -350,7 +350,7 @@ BROKEN = [
     (lambda: with_kernels(returns=one_player_returns), "every player's"),
     (lambda: with_kernels(observe=half_written), "every element"),
     (lambda: with_kernels(observe=without_symmetry), "does not show the symmetric board"),
-    (lambda: with_kernels(observe=observation_that_plays), "looking at a state changes it"),
+    (lambda: with_kernels(observe=observation_that_plays), "a query changes the state"),
     (lambda: with_kernels(hash=ply_hash), "two positions that look different have the same hash"),
     (
         lambda: replace(with_kernels(hash=history_hash, step=step_with_history), start=np.zeros(5, np.int64)),
@@ -363,7 +363,7 @@ BROKEN = [
     (lambda: small_2048(outcome_symmetries=np.arange(8, dtype=np.int32)[None]), "as many outcome symmetries"),
     (
         lambda: small_2048(outcome_symmetries=np.zeros((8, 8), np.int32)),
-        "outcome_symmetries has a row that is no permutation",
+        "outcome_symmetries has a row that is not a permutation",
     ),
     (lambda: small_2048(outcome_symmetries=np.tile(np.arange(8), (8, 1))), "not int32"),
     (
@@ -373,7 +373,7 @@ BROKEN = [
     (lambda: small_2048(outcome_name=lambda outcome: "2"), "two outcomes have the same name"),
     (lambda: small_2048(outcome_name=lambda outcome: ""), "or one has none"),
     (lambda: small_2048(num_outcomes=0), "chance_outcomes says that there are 8"),
-    (lambda: with_kernels(current_player=chance_for_ever), "current_player is nobody"),
+    (lambda: with_kernels(current_player=chance_for_ever), "which is not a player"),
     (lambda: with_kernels(chance_outcomes=growing_count), "chance_outcomes says that there are 9"),
     (lambda: with_chance(chance_outcomes=outcomes_everywhere), "chance outcomes exactly where chance is to move"),
     (

@@ -102,7 +102,7 @@ def two_kinds(board: Board, player: int) -> Any:
 
 TOLD: list[tuple[Callable[..., Any], int, str, str]] = [  # the function, the line in it, what is wrong, and the remedy
     (dict_of_constants, 1, "NAMES is a dict", "use a tuple or a numpy array"),
-    (text, 1, "it makes text", "leave text to move_names and render"),
+    (text, 1, "it converts numbers to text", "leave text to move_names and render"),
     (empty_list, 1, "it cannot know what the list moves will hold", "yield the moves"),
     (caught_error, 3, "it catches an error", "test with if before"),
     (python_method, 1, "has no tolist in numba", "write a loop over the board"),
@@ -112,9 +112,9 @@ TOLD: list[tuple[Callable[..., Any], int, str, str]] = [  # the function, the li
     (mask_index, 0, r"an index such as board\[board != 0\]", "write it with numbers"),
     (unknown_function, 1, "numba has no np.pad", "write a loop over the board"),
     (generator_in_a_call, 1, "it has a generator within a call", r"put \[...\] around it"),
-    (object_of_a_class, 1, "THING, of type .*Thing, is nothing that it knows", "use numbers, tuples"),
+    (object_of_a_class, 1, "THING, of type .*Thing, is not supported by numba", "use numbers, tuples"),
     (late_import, 1, "it imports", "import at the top of the file"),
-    (two_kinds, 1, "a value is once .* and once int", "give every variable one type"),
+    (two_kinds, 1, "a value is sometimes .* and sometimes int", "give every variable one type"),
 ]
 
 

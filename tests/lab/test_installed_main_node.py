@@ -43,7 +43,7 @@ def test_an_installed_main_node_sets_two_workers_up_and_trains_on_them(workers: 
         machine |= {"python": workers[0].python, "processes": 1}
     path.write_text(yaml.safe_dump(settings))
     said = keima("cluster", "bootstrap")
-    assert said.count("sends the code, ") == 2 and "ready: worker1" in said and "ready: worker2" in said
+    assert said.count("sending the code, ") == 2 and "ready: worker1" in said and "ready: worker2" in said
     assert "ready: worker1, worker2" in keima("cluster", "check")
     small = ("game={name: tic_tac_toe}", "network={blocks: 1, channels: 8}", "training={games_per_iteration: 100}")
     changes = [

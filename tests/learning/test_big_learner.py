@@ -245,7 +245,7 @@ def test_a_process_that_really_lacks_memory_splits_with_the_same_result() -> Non
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     at_once, loss = ended.stdout.split()
-    assert "out of memory with 4096 positions at once: from now on 2048" in ended.stderr and int(at_once) <= 2048
+    assert "out of memory with 4096 positions at once: reduced to 2048" in ended.stderr and int(at_once) <= 2048
     assert float(loss) == pytest.approx(memory_program.train(None)[1], rel=1e-5)
 
 

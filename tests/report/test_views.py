@@ -83,7 +83,7 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
 
 def test_a_run_that_is_over_time_says_that_it_ends() -> None:
     late = progress(13, seconds_left=0.0)
-    assert heartbeat_line(late).endswith("time is up, and this iteration is the last")
+    assert heartbeat_line(late).endswith("time is up; this is the last iteration")
     assert "time is up" in "\n".join(line.plain for line in ScreenFrame(name="run", game="go", now=late).lines(100, 24))
 
 

@@ -135,7 +135,7 @@ def test_points_that_are_not_finite_are_refused(batch: GameBatch) -> None:
         for value in (np.nan, np.inf, 1e11):
             column = getattr(batch, name).copy()
             column.flat[0] = value
-            with pytest.raises(CorruptBatch, match="is no number of points"):
+            with pytest.raises(CorruptBatch, match="is outside the range of points"):
                 encode_batch(replace(batch, **{name: column}))
 
 

@@ -91,7 +91,7 @@ def test_an_error_of_the_network_is_raised() -> None:
     logits, values = np.full((1, 9), np.nan, np.float32), np.zeros(1, np.float32)
     games = GroupedSelfPlay(TIC_TAC_TOE, lambda planes: (logits, values), QUICK, parallel_games=1, groups=2)
     games.begin([1])
-    with pytest.raises(ValueError, match="infinite or no number"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         games.advance()
 
 

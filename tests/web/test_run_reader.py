@@ -197,7 +197,7 @@ def test_an_event_that_the_ledger_and_the_coach_both_tell_is_shown_once(tmp_path
         ledger.discard("local-0", 15, "the worker is gone")
         said.event("15 games of worker local-0 are given up: the worker is gone")
         ledger.withdraw("local-0", 5, "others play them")
-        said.event("5 games that worker local-0 will not play go to others")
+        said.event("5 games that worker local-0 has not begun are reassigned")
         ledger.discard("local-0", 2, "the worker is gone")
     said.event("a line of the Coach alone")
     said.progress(progress(1))
@@ -205,7 +205,7 @@ def test_an_event_that_the_ledger_and_the_coach_both_tell_is_shown_once(tmp_path
     assert len(texts) == 50
     assert texts[-4:] == [
         "15 games of worker local-0 are given up: the worker is gone",
-        "5 games that worker local-0 will not play go to others",
+        "5 games that worker local-0 has not begun are reassigned",
         "local-0: 2 games given up: the worker is gone",
         "a line of the Coach alone",
     ]

@@ -101,7 +101,7 @@ def test_games_not_begun_return_to_the_ledger_and_the_rest_is_played(desk: Desk)
     assert desk.ledger.account("a").granted == desk.ledger.account("a").outstanding == 50
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 50)
     assert desk.backend.withdrawn() == {}
-    assert desk.told == ["50 games that worker a will not play go to others"]
+    assert desk.told == ["50 games that worker a has not begun are reassigned"]
     assert ("withdrawn", "a") in [(kind, name) for kind, name, _, _ in desk.ledger.events()]
     assert desk.play_all(worker) == 50
     assert desk.ledger.account("a").outstanding == 0

@@ -240,7 +240,7 @@ def test_the_assignment_of_another_run_is_refused_and_both_runs_are_named(tmp_pa
     assert main.heartbeat().run_id == mine
     assert (
         main.heartbeat().error
-        == f"the assignment is refused: it is of run intruder, and this worker plays for run {mine}"
+        == f"the assignment is refused: it is for run intruder, and this worker plays for run {mine}"
     )
     main.assign(granted=3, stop=False, run_id=mine)
     main.play(worker, seconds=2.0)

@@ -1,7 +1,7 @@
 """Number formats, sparklines and tables that all views share.
 
-Lines are laid out here rather than by ``rich.table``, which wraps where a column had better go, and is slow for a
-screen that is drawn again and again while the same cores play games.
+Lines are laid out here rather than by ``rich.table``, which wraps cells where a column should be dropped, and is slow
+for a screen that is redrawn repeatedly while the same cores play games.
 """
 
 import math
@@ -26,12 +26,14 @@ TITLE, FAINT, GOOD, NOTICE, BAD = "bold", "dim", "green", "magenta", "bold red"
 
 
 def game_title(name: str, options: Mapping[str, Any]) -> str:
-    """A game's name for people: that of a user's file without the digits of its content, OpenSpiel's of its games."""
+    """Return a game's display name: a user's file without the digits of its content, an OpenSpiel game by OpenSpiel's
+    name.
+    """
     return str(options["game"]) if name == "openspiel" else stem_of(name)
 
 
 def format_count(number: float) -> str:
-    """A count in at most six characters: 9,999, 12.3k, 4.56M."""
+    """Return a count in at most six characters: 9,999, 12.3k, 4.56M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= max(0.9995 * size, 9999.5):
             digits = 2 if abs(number) < 9.995 * size else 1 if abs(number) < 99.95 * size else 0
@@ -40,7 +42,7 @@ def format_count(number: float) -> str:
 
 
 def format_rate(number: float) -> str:
-    """A rate or other small quantity with three digits: 0.05, 4.56, 12.3, 123."""
+    """Return a rate or other small quantity with three digits: 0.05, 4.56, 12.3, 123."""
     if not math.isfinite(number) or abs(number) >= 99.95:
         return format_count(number)
     return f"{number:.2f}" if abs(number) < 9.995 else f"{number:.1f}"
@@ -60,23 +62,23 @@ def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
 
 
 def games_so_far(here: int, wanted: int) -> str:
-    """The games received of those wanted; surplus games count for later."""
+    """Return the games received of those wanted; surplus games count towards later iterations."""
     more = f", {here - wanted:,} more are here" if here > wanted else ""
     return f"{min(here, wanted):,} of {wanted:,} games{more}"
 
 
 def format_percent(share: float, margin: float | None = None) -> str:
-    """A share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
+    """Return a share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
     return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"
 
 
 def format_score(score: float, margin: float | None = None) -> str:
-    """A score with half the width of its interval: 12,345 ± 678."""
+    """Return a score with half the width of its interval: 12,345 ± 678."""
     return f"{score:,.0f}" if margin is None else f"{score:,.0f} ± {margin:,.0f}"
 
 
 def format_elo(elo: float, margin: float | None = None) -> str:
-    """An Elo rating with half the width of its interval: 812 ± 40."""
+    """Return an Elo rating with half the width of its interval: 812 ± 40."""
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
 
 
@@ -86,17 +88,17 @@ def format_elo_gain(elo: float, margin: float | None = None) -> str:
 
 
 def format_return(value: float, margin: float | None = None) -> str:
-    """A mean return, from -1 to 1, with half the width of its interval: +0.42 ± 0.08."""
+    """Return a mean return, from -1 to 1, with half the width of its interval: +0.42 ± 0.08."""
     return f"{value:+.2f}" if margin is None else f"{value:+.2f} ± {margin:.2f}"
 
 
 def format_time_left(seconds: float) -> str:
-    """How long a run still takes, in words."""
-    return f"about {format_duration(seconds)} left" if seconds > 0 else "time is up, and this iteration is the last"
+    """Return a run's remaining time in words."""
+    return f"about {format_duration(seconds)} left" if seconds > 0 else "time is up; this is the last iteration"
 
 
 def format_duration(seconds: float) -> str:
-    """A span of time in its two largest units: 42 s, 12 min 05 s, 3 h 07 min, 2 d 04 h."""
+    """Return a span of time in its two largest units: 42 s, 12 min 05 s, 3 h 07 min, 2 d 04 h."""
     if not math.isfinite(seconds):
         return "?"
     whole = round(max(seconds, 0))
@@ -107,12 +109,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_short_rate(games: float) -> str:
-    """A rate in at most six characters."""
+    """Return a rate in at most six characters."""
     return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
 
 
 def format_short_duration(seconds: float) -> str:
-    """A span of time in at most six characters: 7s, 4m, 3h20m."""
+    """Return a span of time in at most six characters: 7s, 4m, 3h20m."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole}s"
@@ -123,13 +125,13 @@ def format_short_duration(seconds: float) -> str:
 
 
 def format_size(number: float) -> str:
-    """Bytes, in megabytes or gigabytes (10^6 and 10^9)."""
+    """Return a number of bytes in megabytes or gigabytes (10^6 and 10^9)."""
     return f"{format_rate(number / 1e9)} GB" if number >= 1e9 else f"{format_rate(number / 1e6)} MB"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The finite values as a row of at most ``width`` blocks from the least to the greatest; neighbours share a block
-    by their mean.
+    """Return the finite values as a row of at most ``width`` blocks from the least to the greatest; neighbours share a
+    block by their mean.
     """
     known = [value for value in values if value is not None and math.isfinite(value)]
     size = min(len(known), width)
@@ -144,13 +146,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 
 
 def progress_bar(done: float, wanted: float, width: int) -> Text:
-    """A progress bar."""
+    """Return a progress bar."""
     filled = round(width * min(max(done / wanted, 0.0), 1.0)) if wanted > 0 else 0
     return Text("█" * filled, GOOD) + Text("░" * (width - filled), FAINT)
 
 
 def spread_line(left: Text, right: Text, width: int) -> Text:
-    """``left`` and ``right`` at the two ends of a line; where it is too short, ``left`` gives way."""
+    """Return ``left`` and ``right`` at the two ends of a line; where it is too short, ``left`` is truncated."""
     room = width - right.cell_len - 1
     if room < 1:
         return left
@@ -173,7 +175,7 @@ class Column(Generic[Row]):
 
 
 def table_lines(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:
-    """A line of titles and one line per row, at most ``width`` wide."""
+    """Return a line of titles and one line per row, at most ``width`` wide."""
     cells = {column: [column.cell(row) for row in rows] for column in columns}
     shown = [column for column in columns if any(cells[column]) or not rows]
     widths = {column: max(map(cell_len, [column.title, *cells[column]])) for column in shown}

@@ -9,7 +9,7 @@ Z = 1.959964  # 95 % of a normal distribution lies within this many standard dev
 
 
 def wilson_interval(hits: float, trials: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a proportion (Wilson 1927), within 0 and 1; (0, 1) without trials."""
+    """Return the 95 % Wilson score interval of a proportion (Wilson 1927), within 0 and 1; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
     share, z2 = hits / trials, Z * Z
@@ -19,7 +19,7 @@ def wilson_interval(hits: float, trials: int) -> tuple[float, float]:
 
 
 def mean_margin(values: NDArray[np.float64]) -> float | None:
-    """Half the width of the 95 % interval of the mean of ``values`` ``[N]`` (Student 1908); None for fewer than two."""
+    """Return half the width of the 95 % interval of the mean of ``values`` ``[N]`` (Student 1908); None for N < 2."""
     return (
         float(student_quantile(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
         if len(values) > 1
@@ -28,7 +28,7 @@ def mean_margin(values: NDArray[np.float64]) -> float | None:
 
 
 def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
-    """Like ``mean_margin``, for ``values`` ``[N]`` that are dependent within ``groups`` ``[N]`` (cluster-robust).
+    """Return the ``mean_margin`` of ``values`` ``[N]`` that are dependent within ``groups`` ``[N]`` (cluster-robust).
 
     There must be at least two groups.
     """
@@ -38,7 +38,8 @@ def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]
 
 
 def student_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t with ``freedom`` degrees of freedom, which replaces ``Z`` for few values.
+    """Return the 97.5 % quantile of Student's t with ``freedom`` degrees of freedom, which replaces ``Z`` for few
+    values.
 
     Exact for one and two, else within 1 % (expansion 26.7.5 in Abramowitz and Stegun).
     """

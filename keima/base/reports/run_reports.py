@@ -76,7 +76,7 @@ class GeneralizationReport:
 
     @property
     def excess(self) -> float:
-        """How much larger the losses are on new positions (geometric mean): 0.2 is 20 %; 0 without overfitting."""
+        """The relative increase of the losses on new positions (geometric mean): 0.2 is 20 %; 0 without overfitting."""
         ratios = (self.policy_new / max(self.policy_learned, SMALLEST_DENOMINATOR)) * (
             self.value_new / max(self.value_learned, SMALLEST_DENOMINATOR)
         )
@@ -108,7 +108,7 @@ MEANS = ("loss", "policy_loss", "value_loss", "auxiliary_loss", "policy_entropy"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationReport:
-    """The strength of the network; None for what was not measured."""
+    """The strength of the network; None for values that were not measured."""
 
     model_version: int
     num_simulations: int
@@ -144,7 +144,7 @@ class WaitReport:
 
 @dataclass(frozen=True, kw_only=True)
 class IterationReport:
-    """One cycle of the coach."""
+    """One iteration of the Coach."""
 
     iteration: int
     seconds: float  # since the run started, including earlier sessions
@@ -160,7 +160,7 @@ class IterationReport:
     waits: WaitReport | None = None  # None in files of earlier versions
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """Return the report as a JSON object."""
         return asdict(self) | {"workers": [worker_record(worker) for worker in self.workers]}
 
 
@@ -194,16 +194,16 @@ class Observer(Protocol):
     """Reads the reports of a run."""
 
     def progress(self, report: ProgressReport) -> None:
-        """About once a second."""
+        """Handle a progress report, about once a second."""
 
     def iteration(self, report: IterationReport) -> None:
-        """At the end of each iteration."""
+        """Handle the report of a finished iteration."""
 
     def event(self, text: str) -> None:
-        """An event worth a log line: a worker was restarted, a batch was quarantined."""
+        """Handle an event worth a log line, such as a restarted worker or a quarantined batch."""
 
     def close(self) -> None:
-        """The session is over."""
+        """Handle the end of the session."""
 
 
 def report_progress(observers: Sequence[Observer], report: ProgressReport) -> None:

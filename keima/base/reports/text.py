@@ -4,7 +4,7 @@ import unicodedata
 
 
 def printable_line(text: str) -> str:
-    """The text on one line, without the control characters that a terminal would obey."""
+    """Return the text on one line, without control characters that a terminal would interpret."""
     if not text.isprintable():  # most texts are
         text = "".join(" " if unicodedata.category(char)[0] == "C" else char for char in text)
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What is shown of workers: one table for status.txt, the terminal and the dashboard."""
+"""The columns of workers: one table for status.txt, the terminal and the dashboard."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class WorkerColumn(Column[WorkerStatus]):
 
 
 def displayed_state(worker: WorkerStatus) -> str:
-    """Return the state of a worker on another machine, or what the process of one on this machine does."""
+    """Return the state of a worker on another machine, or the activity of a process on this machine."""
     return worker.state.value if worker.state else worker.activity
 
 

@@ -1,4 +1,4 @@
-"""Workers in a run's files: their keys are those of the first files, so that all versions read each other's."""
+"""Workers in a run's files. The keys are those of the first versions, so that all versions read each other's files."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -23,13 +23,13 @@ DETAILS = ("machine", "since", "reason", "note", "sent", "received", "disk_free"
 
 
 def worker_record(worker: WorkerStatus) -> dict[str, Any]:
-    """Return what an iteration records of a worker: ``state`` is its activity, and ``mark`` its state."""
+    """Return an iteration's record of a worker: ``state`` is its activity, and ``mark`` its state."""
     remote = {"mark": worker.state.value, **_select_fields(worker, REMOTE_KEYS)} if worker.state else None
     return {**_select_fields(worker, KEYS), "state": worker.activity, "standing": remote}
 
 
 def worker_details(worker: WorkerStatus) -> dict[str, Any]:
-    """Return what progress.json has beside the record of a worker on another machine."""
+    """Return the additional fields of a remote worker in progress.json."""
     return _select_fields(worker, DETAILS)
 
 

@@ -1,4 +1,4 @@
-"""A worker as the main node knows it: what status.txt, the terminal, the dashboard and a run's files show of it."""
+"""A worker's status on the main node: what status.txt, the terminal, the dashboard and a run's files show of it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -72,7 +72,7 @@ class ClusterStatus:
 
     @property
     def games_per_second(self) -> float:
-        """The rate of all workers."""
+        """The total rate of all workers."""
         return sum(worker.games_per_second for worker in self.workers)
 
     @property

@@ -31,7 +31,7 @@ def relaunch_command(verb: str) -> list[str]:
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser that shows a program's docstring as it is, and answers a shell that completes words.
+    """A parser that shows a program's docstring unchanged, and completes words for a shell.
 
     Args:
         description: the docstring.

@@ -16,7 +16,7 @@ def set_log_handler(handler: logging.Handler) -> None:
 
 
 def package_logger() -> logging.Logger:
-    """The logger of all our modules."""
+    """Return the logger of all of Keima's modules."""
     return logging.getLogger(LOGGED_PACKAGE)
 
 

@@ -1,10 +1,10 @@
 """Programs that run at low priority, so that they do not slow a training run on the same machine.
 
-Linux shares the processor between sessions first, where autogroups are on, as on most desktops and servers (sched(7)):
-a process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
-session's priority can be lowered as a whole, but the terminal's may hold the training run itself. So the program goes
-on in a child that has a session of its own, and the process that was started stands in for it: it passes signals on,
-and ends as the child ends.
+Where autogroups are on, as on most desktops and servers, Linux divides the processor among sessions first (sched(7)): a
+process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
+session's priority can be lowered as a whole, but the terminal's may hold the training run itself. So the program
+continues in a child that has a session of its own, and the original process stands in for it: it passes signals on, and
+exits as the child exits.
 
 Imports only the standard library.
 """
@@ -24,7 +24,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_at_low_priority(level: int = LOWEST_PRIORITY) -> None:
-    """Continue at a lower priority, if necessary in a child of this process. Call it before there are threads.
+    """Continue at a lower priority, if necessary in a child of this process. Call it before any thread starts.
 
     Args:
         level: from 1 to 19, the lowest. Against one other process that wants a core, 5 gets a quarter of it, 10 a
@@ -61,7 +61,7 @@ def begin_session(level: int = LOWEST_PRIORITY) -> None:
 
 
 def has_session_scheduling() -> bool:
-    """Whether the system shares the processor between sessions first."""
+    """Return whether the system divides the processor among sessions first."""
     try:
         return AUTOGROUPS.read_text().strip() == "1" and OWN_GROUP.exists()
     except OSError:
@@ -69,7 +69,7 @@ def has_session_scheduling() -> bool:
 
 
 def _relay_to_child(child: int) -> NoReturn:
-    """Pass signals on to the child, and end as it ends."""
+    """Pass signals on to the child, and exit as it exits."""
 
     def pass_signal_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Processes of this machine that begin with everything imported and end with the process that started them.
+"""A fork server: child processes start with all imports done and exit with their parent.
 
 A server that has imported what they need forks each of them: a process starts in milliseconds instead of seconds, and
 they share the memory of all code. The server imports in the background, so a program that calls ``prepare_fork_server``
@@ -43,7 +43,7 @@ def prepare_fork_server(preload: str) -> None:
 
 
 def open_pipe() -> tuple[Connection, Connection]:
-    """A pipe for objects: the end to read from, and the end to write to, which may be an argument of a process."""
+    """Return a pipe for objects: its reading end, and its writing end, which may be passed to a process."""
     return multiprocessing.Pipe(duplex=False)
 
 
@@ -87,7 +87,7 @@ def start_process(
 
 @contextmanager
 def hide_main_program() -> Iterator[None]:
-    """Within the block, new processes do not import the program that runs here, which they would by default.
+    """Keep new processes in the block from importing the main program, as they would by default.
 
     So they start sooner, and a program need not guard itself against being run again in each of its workers.
     """
@@ -101,7 +101,7 @@ def hide_main_program() -> Iterator[None]:
 
 @contextmanager
 def use_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, the environment is ``variables``."""
+    """Use ``variables`` as the environment within the block."""
     earlier = dict(os.environ)
     _set_environment(variables)
     try:

@@ -56,7 +56,7 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stop_on_signals(work: Stoppable) -> Iterator[None]:
-    """Within the block, Ctrl-C, SIGTERM and SIGHUP stop ``work`` cleanly; a second Ctrl-C or SIGTERM stops it now."""
+    """Stop ``work`` in the block cleanly on Ctrl-C, SIGTERM and SIGHUP, and at once on a second Ctrl-C or SIGTERM."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:  # comes twice, from the shell and from the system
@@ -81,7 +81,7 @@ def ignore_terminal_signals() -> None:
 
 
 def ends_with_terminal() -> bool:
-    """Whether this process ends with its terminal; false under nohup."""
+    """Return whether this process ends with its terminal; false under nohup."""
     return signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
 
@@ -93,7 +93,7 @@ def interrupt_on_hangup(number: int, frame: FrameType | None) -> None:
 
 
 def discard_output_of_lost_terminal() -> None:
-    """Redirect output to a closed terminal to the null device, where it would fail."""
+    """Redirect output to a closed terminal to the null device, since writing to it would fail."""
     for output in OUTPUTS:
         watcher = select.poll()
         watcher.register(output, 0)

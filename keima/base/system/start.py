@@ -73,7 +73,7 @@ def parse_before_imports(
 
 
 def report_compiling_of(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate a program's ``main``: it says what is being compiled."""
+    """Decorate a program's ``main`` to report what is being compiled."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:

@@ -20,7 +20,7 @@ _turns_guard = threading.Lock()
 
 @contextmanager
 def wait_for_turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
-    """Let at most ``at_once`` threads in at a time, of those that come with the same name.
+    """Let at most ``at_once`` threads with the same name in at a time.
 
     Yields:
         Whether this thread's turn came within ``seconds``.
@@ -36,12 +36,12 @@ def wait_for_turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
 
 
 def new_lock() -> AbstractContextManager[object]:
-    """A lock, to be held by one thread at a time."""
+    """Return a lock, which one thread can hold at a time."""
     return threading.Lock()
 
 
 class SteppingThread:
-    """A thread that calls ``step`` again and again, and ends with the process.
+    """A thread that calls ``step`` repeatedly, and ends with the process.
 
     Args:
         name: the thread's name.
@@ -55,11 +55,11 @@ class SteppingThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Step now."""
+        """Take the next step now."""
         self._wake.set()
 
     def join(self, seconds: float) -> bool:
@@ -75,7 +75,7 @@ class SteppingThread:
 
 
 class StepThreads(Generic[R]):
-    """Threads, each of which takes a step of its own when it is told to.
+    """Threads, each of which takes one step of its own on demand.
 
     They end with this object, or with the process.
 
@@ -99,7 +99,8 @@ class StepThreads(Generic[R]):
         self._requests[number].put(True)
 
     def take_results(self) -> list[R]:
-        """The results of the steps that have ended; if there are none yet, wait for one. Empty if no thread is busy.
+        """Return the results of the steps that have ended; if there are none yet, wait for one. Empty if no thread is
+        busy.
 
         Raises:
             BaseException: what a step raised.
@@ -136,9 +137,9 @@ def _end_threads(requests: Sequence[SimpleQueue[bool]]) -> None:
 
 
 def prefetch(make: Callable[[int], R], numbers: range) -> Iterator[R]:
-    """Yield ``make`` of each number, made on a thread while the caller works with the one before.
+    """Yield ``make`` of each number, made on a thread while the caller works with the previous result.
 
-    Close the iterator if you stop early: then no call of ``make`` is under way any more.
+    Close the iterator if you stop early: after that, no call of ``make`` is running.
     """
     left = iter(numbers)
     threads = StepThreads([lambda: make(next(left))], name="ahead")
@@ -159,7 +160,7 @@ def run_in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_
     """Yield what ``work`` yields for each item, with the item, as it comes.
 
     The threads end with the process, so that an interrupted caller need not wait for them. After an error, or if the
-    caller stops listening, no further item is begun.
+    caller closes the iterator, no further item is begun.
 
     Args:
         work: is called in another thread.

@@ -74,7 +74,7 @@ def read_answer(
     kind, text = str(answer.get("kind")), printable_start(str(answer.get("failed")))
     if kind == "pythonless":
         names = " nor ".join(dict.fromkeys([python, VENV_PYTHON, *PYTHONS]))
-        what = f"there is no Python that works: neither {names} is one"
+        what = f"no working Python found: tried {names}"
         raise Refused(worker, what, "install Python 3.11 or newer there")
     if kind == "system":
         name = {"Darwin": "macOS"}.get(text, text)
@@ -83,7 +83,7 @@ def read_answer(
         )
     if kind == "elsewhere":
         remedy = (
-            "give each of them a `directory` of its own in the config; or, if that process is no more, "
+            "give each of them a `directory` of its own in the config; or, if that process no longer exists, "
             f"remove {place}/process.json there"
         )
         raise RemoteFailure(worker, text, remedy)
@@ -130,7 +130,7 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     except (IndexError, ValueError, RecursionError):
         pass
     said = printable_start((done.stderr or done.stdout)[-MOST_TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
-    raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", LOG_IN)
+    raise RemoteFailure(worker, f"a command gave no answer; it ended with {done.code} and printed: {said}", LOG_IN)
 
 
 def check_value(worker: str, kind: Callable[..., A], found: Any) -> A:
@@ -142,7 +142,7 @@ def check_value(worker: str, kind: Callable[..., A], found: Any) -> A:
     try:
         checked: A = _make_adapter(kind).validate_python(found)
     except ValidationError as error:
-        raise RemoteFailure(worker, f"an answer cannot be understood: {printable_start(str(error))[:300]}") from error
+        raise RemoteFailure(worker, f"an answer is invalid: {printable_start(str(error))[:300]}") from error
     return checked
 
 

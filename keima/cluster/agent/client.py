@@ -95,7 +95,7 @@ class AgentConnection:
             Unreachable: the connection was lost, or what came makes no sense.
         """
         if number not in self._waiting and number not in self._replies:
-            raise StreamEnded(self._worker, "the agent that was asked has ended")
+            raise StreamEnded(self._worker, "the agent ended before it answered")
         began = time.monotonic()
         deadline = began + seconds
         self._receive_chunk(b"")  # what came with the first frame
@@ -137,7 +137,7 @@ class AgentConnection:
         while (frame := self._next_frame()) is not None:
             text, data = frame
             if not (isinstance(text, list) and len(text) == 2 and text[0] in self._waiting):
-                raise self._protocol_error("an answer to nothing that it was asked")
+                raise self._protocol_error("an answer to a request that was never sent")
             self._waiting.discard(text[0])
             if text[0] in self._unwanted:
                 self._unwanted.discard(text[0])
@@ -177,7 +177,7 @@ class AgentConnection:
         return found
 
     def _protocol_error(self, what: str) -> Unreachable:
-        return Unreachable(self._worker, f"its agent answers what makes no sense: {what}")
+        return Unreachable(self._worker, f"its agent sent an invalid answer: {what}")
 
 
 class AgentTransport:
@@ -287,7 +287,7 @@ class AgentTransport:
         except StreamEnded as error:
             agent.close()
             self._inner.run(["true"])  # says what is wrong with the folder, if that is it
-            raise RemoteFailure(self.worker, f"its agent has ended at once{agent.unexpected_output}", LOG_IN) from error
+            raise RemoteFailure(self.worker, f"its agent ended immediately{agent.unexpected_output}", LOG_IN) from error
         except BaseException:
             agent.close()
             raise
@@ -298,7 +298,7 @@ class AgentTransport:
         if "program" not in found:
             raise _AgentNotStarted(self.worker, found)
         if found["program"] != remote_program()[1].rpartition("/")[2]:
-            raise Unreachable(self.worker, "its agent is of another version")
+            raise Unreachable(self.worker, "its agent has another version")
 
     def _end_agent(self) -> None:
         if self._agent:
@@ -361,5 +361,5 @@ class _AgentNotStarted(RemoteFailure):
     """The agent could not be begun; ``answer`` says why, as ``program.py`` prints it."""
 
     def __init__(self, worker: str, answer: dict[str, Any]) -> None:
-        super().__init__(worker, "its agent cannot be begun")
+        super().__init__(worker, "its agent cannot be started")
         self.answer = answer

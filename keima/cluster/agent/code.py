@@ -139,7 +139,7 @@ def extract_wheel(archive: Path, folder: Path) -> None:
         for member in wheel.infolist():
             name = Path(member.filename)
             if member.is_dir() or name.is_absolute() or ".." in name.parts:
-                raise CommandFailed(f"{archive} holds {member.filename!r}, which does not belong into a release")
+                raise CommandFailed(f"{archive} holds {member.filename!r}, which does not belong in a release")
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(wheel.read(member))
 
@@ -151,7 +151,7 @@ def extract_archive(archive: Path, folder: Path) -> None:
         for member in tar:
             name = Path(member.name)
             if not member.isreg() or name.is_absolute() or ".." in name.parts:
-                raise CommandFailed(f"{archive} holds {member.name!r}, which does not belong into a release")
+                raise CommandFailed(f"{archive} holds {member.name!r}, which does not belong in a release")
             left -= member.size
             source = tar.extractfile(member)
             if left < 0 or source is None:

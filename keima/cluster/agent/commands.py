@@ -50,7 +50,7 @@ def printable_start(text: str) -> str:
 
 def _check_printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("holds characters that no such text has")
+        raise ValueError("has invalid characters")
     return text
 
 

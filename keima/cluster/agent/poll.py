@@ -104,7 +104,7 @@ def apply_changes(place: Path, each: FolderRequest) -> str:
 def check_file_name(name: str) -> str:
     """Return a name that stays within its folder."""
     if "/" in name or name in ("", ".", ".."):
-        raise CommandFailed(f"{name!r} is no name of a file")
+        raise CommandFailed(f"{name!r} is not a file name")
     return name
 
 
@@ -136,7 +136,7 @@ def read_new_heartbeat(path: Path, seen: str) -> dict[str, Any]:
         if stamp == seen:
             return {"stamp": stamp}
         if not stat.S_ISREG(found.st_mode):
-            return {"stamp": stamp, "unreadable": f"{path} is no file"}
+            return {"stamp": stamp, "unreadable": f"{path} is not a file"}
         if found.st_size > MOST_HEARTBEAT:
             return {"stamp": stamp, "unreadable": f"it holds {found.st_size:,} bytes"}
         return {"stamp": stamp, "heartbeat": path.read_bytes()[: MOST_HEARTBEAT + 1].decode("utf-8", "replace")}

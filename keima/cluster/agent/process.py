@@ -267,7 +267,7 @@ def stop_process_group(request: StopRequest) -> Stopped:
                     (place / "process.json").unlink(missing_ok=True)
                     return Stopped(found=True, killed=number == signal.SIGKILL)
                 time.sleep(0.05)
-    raise CommandFailed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
+    raise CommandFailed(f"process {found['pid']} does not end even when killed: its disk or its GPU hangs")
 
 
 def lower_priority(level: int) -> None:

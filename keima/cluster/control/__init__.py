@@ -1,1 +1,1 @@
-"""What people see of a cluster and say to it: status, requests, and the config that is followed."""
+"""How users observe and control a cluster: status, requests, and the config that is followed."""

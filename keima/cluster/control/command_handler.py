@@ -1,4 +1,4 @@
-"""What people want of a running Coach: it follows the workers in its config file and carries out requests."""
+"""Control of a running Coach: it follows the workers in its config file and carries out requests."""
 
 import logging
 import time
@@ -106,7 +106,7 @@ class CommandHandler:
             self._move_to_target()
 
     def _poll_config(self) -> None:
-        """Read the file if it has changed, and follow it once two reads agree: one may see half of a write."""
+        """Read the file if it has changed, and follow it once two reads agree, since one may see a partial write."""
         stamp = stamp_of(self._config)
         if stamp == self._read and self._first is None:
             return
@@ -130,7 +130,7 @@ class CommandHandler:
                 return f"{request.worker} is being stopped, and stays so until {again}"
             case "takeover":
                 self._fleet.take_over(request.worker)
-                aside = "the finished games of another run are set aside on its machine, for that run"
+                aside = "finished games of the other run are set aside on its machine for that run"
                 return f"{request.worker} is being taken over; {aside}; watch it in distributed/status.txt"
             case "retry":
                 self._fleet.retry(request.worker)
@@ -164,7 +164,7 @@ class CommandHandler:
         self._move_to_target()
 
     def _read_workers(self) -> _Reading:
-        """Return the workers in the file now, or what is wrong with it."""
+        """Return the workers in the file now, or the error in it."""
         try:
             return load_settings(self._config).distributed
         except ConfigError as error:
@@ -181,7 +181,7 @@ class CommandHandler:
             self._log_event(f"{self._config}: {reading.unused_weights}")
 
     def _move_to_target(self) -> None:
-        """Bring the fleet to the target. A machine with new settings goes and comes back, which takes several calls."""
+        """Bring the fleet to the target. A machine with new settings leaves and rejoins, which takes several calls."""
         problems = []
         have = {machine.name: machine for machine in self._fleet.machines}
         wanted = {machine.name: machine for machine in self._wanted}
@@ -253,7 +253,7 @@ def named_workers(
 
 
 def _error_of(do: Callable[[], None]) -> list[str]:
-    """Return what went wrong, if anything did."""
+    """Return the error, if there was one."""
     try:
         do()
     except (ValueError, OSError) as error:

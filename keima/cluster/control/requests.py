@@ -131,9 +131,7 @@ class RequestInbox:
         except (OSError, FileTooLarge) as error:
             self.write_answer(name, RequestAnswer(ok=False, text=f"the request cannot be read: {error}"))
         except ValidationError as error:
-            self.write_answer(
-                name, RequestAnswer(ok=False, text=f"the request cannot be understood: {validation_text(error)}")
-            )
+            self.write_answer(name, RequestAnswer(ok=False, text=f"the request is invalid: {validation_text(error)}"))
 
     def write_answer(self, name: str, answer: RequestAnswer) -> None:
         """Answer a request; if the disk does not take the answer, that is logged."""
@@ -236,7 +234,7 @@ def read_coach_facts(folder: Path = CONTROL_FOLDER) -> CoachFacts | None:
 
 
 def validation_text(error: ValidationError) -> str:
-    """Return what is wrong with a message or a machine, in one line."""
+    """Return the errors in a message or a machine, in one line."""
     problems = []
     for details in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(map(str, details["loc"]))

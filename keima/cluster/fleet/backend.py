@@ -230,7 +230,7 @@ class Fleet:
         for name, thread in self._threads.items():
             if not thread.join(deadline + PATIENCE_SECONDS - self._clock()):
                 self._log_event(
-                    f"{name}: there was no time to end its workers; they end by themselves when their lease expires"
+                    f"{name}: there was no time to end its workers; they exit on their own when their lease expires"
                 )
         self._process_events()
 
@@ -321,7 +321,7 @@ class Fleet:
         return tuple(thread.connection.machine for thread in self._threads.values() if not thread.leaving)
 
     def export_machines(self) -> tuple[MachineInFleet, ...]:
-        """Return all machines, with what users have asked for, so that another fleet can go on with them."""
+        """Return all machines, with what users have asked for, so that another fleet can adopt them."""
         return tuple(
             MachineInFleet(
                 machine=thread.connection.machine,
@@ -332,7 +332,7 @@ class Fleet:
         )
 
     def import_machines(self, machines: Iterable[MachineInFleet]) -> None:
-        """Go on with what users have asked of another fleet's machines, which this one has been given."""
+        """Adopt another fleet's machines, with what users have asked for."""
         for each in machines:
             for worker in each.stopped:
                 self.stop(worker)

@@ -45,7 +45,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHistory:
-    """What is remembered of a worker between two calls."""
+    """The history of a worker between two calls."""
 
     finished: int  # the maximum that the worker has reported
     speed: float = 0.0  # smoothed
@@ -55,7 +55,7 @@ class WorkerHistory:
 
 @dataclass(frozen=True)
 class Balance:
-    """What is remembered of all workers."""
+    """The histories of all workers."""
 
     histories: Mapping[str, WorkerHistory] = field(default_factory=dict)
     time: float = 0.0  # of the last call, by a monotonic clock
@@ -236,7 +236,7 @@ def _find_stragglers(
 
 
 def _fair_share(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[str]) -> dict[str, float]:
-    """Return the part of the time that each worker plays if those with the largest claim for their speed, ``among``
+    """Return the fraction of time that each worker plays if those with the largest claim for their speed, ``among``
     these, always play.
     """
     pull = {name: claims[name] / speeds[name] for name in claims}
@@ -252,5 +252,5 @@ def _reason_text(
     if not measured:
         return f"{text}, not measured yet"
     if straggler:
-        return f"{text}; it takes several times as long as the others: what it has not begun is taken back"
+        return f"{text}; it takes several times as long as the others: games that it has not begun are withdrawn"
     return f"{text}; idles {1 - duty:.0%} of the time to keep to its share" if paced else text

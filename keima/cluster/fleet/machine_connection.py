@@ -96,7 +96,7 @@ class MachineConnection:
         arrived: (worker, file) pairs that have come into a mirror's outbox.
         news: lines for the log.
         snapshot: the machine's current state.
-        done: whether the machine has been left, so that nothing remains to be done.
+        done: whether disconnected from the machine, so that nothing remains to be done.
 
     Raises:
         OSError: the mirrors cannot be written.
@@ -401,7 +401,7 @@ class MachineConnection:
     # Leaving.
 
     def _is_given_up(self) -> bool:
-        """Return whether to give up on a machine that is to be left but cannot be reached.
+        """Return whether to give up an unreachable machine that is being left.
 
         At the end of a run, it is tried once more first.
         """
@@ -423,7 +423,7 @@ class MachineConnection:
                 worker.end_worker(transport, leaving, lambda worker=worker: self._poll_workers(transport, [worker]))  # type: ignore[misc]
         if all(worker.ended for worker in self._workers.values()):
             self._disconnect()
-            self._notify_all_workers(ConnectionLost("the machine has been left"))
+            self._notify_all_workers(ConnectionLost("disconnected from the machine"))
             self.done = True
 
     # Helpers.

@@ -41,7 +41,7 @@ FETCH_SECONDS = 2.0  # for the large files of one worker; then the next poll is 
 
 
 class Mirror:
-    """What one worker has been sent, and what has been fetched from it.
+    """The files that one worker has been sent, and those that have been fetched from it.
 
     Args:
         worker: the worker's name.
@@ -94,8 +94,8 @@ class Mirror:
         return set()
 
     def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
-        """Make sure that the worker's folder is ours; a worker of another run is ended if allowed, and its games are
-        set aside.
+        """Make sure that this Coach owns the worker's folder. If allowed, a worker of another run is ended and its
+        games are set aside.
 
         Raises:
             FolderTaken: another Coach has it.
@@ -200,7 +200,7 @@ class Mirror:
             except (ValidationError, ValueError, RecursionError) as error:
                 self._unreadable = printable_start(str(error))[:300]
         if self._unreadable:
-            raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
+            raise RemoteFailure(machine, f"its heartbeat is invalid: {self._unreadable}")
         if heartbeat is None or heartbeat.run_id != self.run_id:
             return None
         return heartbeat.model_copy(update={"processor_seconds": self._count_processor_time(heartbeat)})
@@ -312,7 +312,7 @@ class Mirror:
             part.replace(path)
             sync_folder(path.parent)
         except OSError as error:
-            what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
+            what = f"{name} is complete, but cannot be stored on the main node: {error.strerror or error}"
             raise RemoteFailure(machine, what, "free space on the main node's disk; it is then fetched") from error
 
     def _is_foreign_batch(self, name: str, data: bytes) -> bool:

@@ -27,7 +27,7 @@ class NetworkMetrics:
         return (moved - before) / 1e6 / max(now - then, MEASURE_SECONDS) * 60
 
     def note_publication(self, version: int, now: float) -> None:
-        """Note that a model has been published."""
+        """Record that a model has been published."""
         self._syncs.append((version, now))
 
     def is_reading_due(self, now: float) -> bool:

@@ -221,7 +221,7 @@ class Claim:
         until = datetime.now() + timedelta(seconds=left)
         who = describe_owner(owner)
         if owner.run_id == self.owner.run_id:
-            who += ", as another Coach has it"
+            who += ", because another Coach owns it"
         what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
         aside = "after its finished games are set aside for that run"
         remedy = f"{cluster(f'takeover {self._worker}', self._config)} takes it over, {aside}"

@@ -67,7 +67,7 @@ def parse_poll_answer(
     """
     found = read_answer(transport.worker, POLL, answer, python=python).workers
     if len(found) != len(requests) or sum(size for each in found for _, size in each.files) != len(data):
-        raise RemoteFailure(transport.worker, "an answer cannot be understood: it is not about these workers")
+        raise RemoteFailure(transport.worker, "an answer is invalid: it is not about these workers")
     results, offset = [], 0
     for each in found:
         files = {}

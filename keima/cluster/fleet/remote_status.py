@@ -1,4 +1,4 @@
-"""A worker on another machine as the Coach is told of it: its heartbeat, and its status for people."""
+"""The Coach's view of a worker on another machine: its heartbeat, and its status for people."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ class DesiredState:
 
 
 class RemoteWorker:
-    """The state of one worker, and what is done with it.
+    """The state of one worker, and the actions on it.
 
     Args:
         slot: the worker's name and GPU.
@@ -143,7 +143,7 @@ class RemoteWorker:
         self._desired, self.moved, self.error = desired, False, None
 
     def attempt_action(self, action: Callable[[], object]) -> None:
-        """Do something; what is wrong with this worker alone goes into its state.
+        """Carry out an action; an error of this worker alone goes into its state.
 
         Raises:
             Unreachable, Refused: the machine cannot be used.
@@ -370,7 +370,7 @@ class RemoteWorker:
             actions = self.process_event(self._carry_out(actions[0], transport))
 
     def finish_step(self) -> None:
-        """End a step: report what was not possible in it, or that all was."""
+        """End a step: report what failed in it, or that all succeeded."""
         if self._unreadable and self.claimed and not self.error:
             self._note_failure(self._unreadable)
         if not self.error:
@@ -394,14 +394,12 @@ class RemoteWorker:
                 return ProcessFound(False)
             case Action.TAIL:
                 text = self._process_manager.read_log_end(transport, self.name) or "(nothing)"
-                self._log_event(
-                    f"{self.name}: its process ended again and again and is given up; its log ends:\n{text}"
-                )
+                self._log_event(f"{self.name}: its process ended repeatedly and is given up; its log ends:\n{text}")
                 return LogRead(text)
 
     @property
     def is_ready(self) -> bool:
-        """Whether its process has done what the first process on a machine does for all."""
+        """Whether its process has done the one-time work that the first process on a machine does for all."""
         return bool(self.tracked.running) and self.tracked.has_reported and self.tracked.activity in STARTED_ACTIVITIES
 
     # Leaving.
@@ -425,7 +423,7 @@ class RemoteWorker:
         return not (idle and heard and self.mirror.is_empty)
 
     def _has_read_ours(self, heartbeat: Heartbeat) -> bool:
-        """Return whether a heartbeat, perhaps the first, is of a process that has read an assignment of this fleet."""
+        """Return whether a heartbeat, perhaps the first, is from a process that has read this fleet's assignment."""
         sent = self.mirror.sent
         return sent is not None and heartbeat.lease.rpartition("-")[0] == sent.lease.rpartition("-")[0]
 
@@ -457,7 +455,8 @@ class RemoteWorker:
             more = self.mirror.more and self._clock() < until
         if self.mirror.waiting:
             self._log_event(
-                f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there"
+                f"{self.name}: there was no time to fetch the last {self.mirror.waiting} files of games; they stay "
+                "there"
             )
         self.mirror.release(transport)
         self.ended = True

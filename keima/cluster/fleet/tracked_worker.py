@@ -164,7 +164,7 @@ Event = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedWorker:
-    """One worker. ``state``, ``since`` and ``reason`` are for people; the rest is what they follow from.
+    """One worker. ``state``, ``since`` and ``reason`` are for people and follow from the other fields.
 
     Times are by the connection's clock.
     """
@@ -204,7 +204,7 @@ class TrackedWorker:
 
 
 def new_tracked_worker(name: str, now: float) -> TrackedWorker:
-    """Return the state of a worker of which nothing is known yet."""
+    """Return the state of a worker about which nothing is known yet."""
     return TrackedWorker(name=name, since=now, model_since=now)
 
 
@@ -236,7 +236,7 @@ def retry_seconds(failures: int, *, outage: float, draw: float, timing: Timing) 
 
 
 def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
-    """Return the state with what the event says."""
+    """Return the state after the event."""
     match event:
         case Tick():  # by far the most frequent
             return worker
@@ -299,7 +299,7 @@ def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing)
 
 
 def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
-    """Process what the process manager says. Somebody else may have ended the process and started another one."""
+    """Apply the process manager's status. The process may have been ended and replaced by someone else."""
     other = bool(found.waits or (worker.start and found.start and found.start != worker.start))
     return replace(
         _with_new_process(worker, now) if other else worker,
@@ -341,7 +341,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
 
 
 def _decide_actions(worker: TrackedWorker, now: float, timing: Timing) -> tuple[TrackedWorker, tuple[Action, ...]]:
-    """Decide what to do about the worker's process."""
+    """Decide on the actions for the worker's process."""
     if not worker.connected:
         return worker, ()
     silence = now - worker.heard_at
@@ -397,7 +397,7 @@ def _derive_connected_state(worker: TrackedWorker, silence: float, timing: Timin
         return WorkerState.ERROR, worker.process_error
     if worker.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
-        again = "put it right, and restart it by keima cluster restart"
+        again = "fix the cause, then run keima cluster restart"
         return WorkerState.ERROR, f"{times}; {again}; its log ends: {worker.log_end or '(not fetched yet)'}"
     if worker.failure:
         return WorkerState.ERROR, worker.failure
@@ -412,5 +412,5 @@ def _derive_connected_state(worker: TrackedWorker, silence: float, timing: Timin
     if worker.activity == "error":
         return WorkerState.ERROR, worker.error
     if worker.model_version != worker.sent_version:
-        return WorkerState.SYNCING, f"changing over to model {worker.sent_version}"
+        return WorkerState.SYNCING, f"switching to model {worker.sent_version}"
     return WorkerState.ACTIVE, ""

@@ -77,7 +77,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
 
 @contextmanager
 def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -> Iterator[None]:
-    """Within the block, a rank that ends with an error is noticed at once, whatever this rank waits for.
+    """Notice at once if a rank ends with an error within the block, whatever this rank waits for.
 
     If it cannot end its own wait, for a GPU, it ends with its process; the run resumes from its last checkpoint.
     """
@@ -91,7 +91,7 @@ def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -
             log.error("%s", reason := describe_ended_ranks(failed, run_dir))
             ranks.declare_lost(reason)
         if noticed and not ranks.is_loss_raised and time.monotonic() - noticed > STUCK_SECONDS:
-            log.critical("rank 0 still waits for a GPU after %.0f s and ends", STUCK_SECONDS)
+            log.critical("rank 0 still waits for a GPU after %.0f s: exiting", STUCK_SECONDS)
             logging.shutdown()
             os._exit(1)
         return WATCH_SECONDS
@@ -134,7 +134,7 @@ def describe_ended_ranks(processes: Mapping[int, Process], run_dir: Path, *, wai
 
 
 def run_rank(where: RankInfo, device: str, folder: Path, log_file: Path) -> None:
-    """Run the process of a rank: follow rank 0 as long as that lives."""
+    """Run the process of a rank: follow rank 0 until it ends."""
     ignore_terminal_signals()
     set_log_handler(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None

@@ -1,4 +1,4 @@
-"""What the server of processes imports before it starts workers and learner ranks (keima/base/system/processes.py)."""
+"""The imports of the fork server that starts workers and learner ranks (keima/base/system/processes.py)."""
 
 from keima.base.system.processes import shield_fork_server
 

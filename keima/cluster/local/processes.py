@@ -34,11 +34,10 @@ READY = ("playing", "waiting")
 
 
 class LocalProcesses(FolderBackend):
-    """``count`` worker processes; one that dies is reported and restarted, unless it dies again and again.
+    """``count`` worker processes; one that dies is reported and restarted, unless it dies repeatedly.
 
-    What a dead worker has delivered counts. Its other games are withdrawn, so that others play them; its successor is
-    granted games once it is ready. If the search has never been compiled here, one process starts first and compiles
-    it.
+    Games that a dead worker has delivered count. Its other games are withdrawn and reassigned; its successor is granted
+    games once it is ready. If the search has never been compiled here, one process starts first and compiles it.
 
     Args:
         root: the folder of the worker folders.

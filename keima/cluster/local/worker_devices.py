@@ -70,12 +70,12 @@ def spread_workers(
         ValueError: there would be no worker, or both numbers are given.
     """
     if workers is not None and per_gpu is not None:
-        raise ValueError("give the number of workers either in all or for each GPU, not both")
+        raise ValueError("give the number of workers either in total or for each GPU, not both")
     for name, number in (("workers", workers), ("workers for each GPU", per_gpu)):
         if number is not None and number < 1:
             raise ValueError(f"{number} {name} cannot play: it takes at least 1")
     if not gpus:
-        note = f"there is no GPU to play on: {cores} workers play on the CPU, one for each core" if per_gpu else ""
+        note = f"no GPU found: {cores} workers play on the CPU, one for each core" if per_gpu else ""
         return Spread(devices=("",) * (workers or cores), note=note)
     if per_gpu is None:
         per_gpu = WORKERS_PER_GPU if workers is None else max(1, workers // len(gpus))
@@ -152,7 +152,7 @@ def _parse_gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, st
     """Return the worker of a GPU, its title, and the GPU's name."""
     if not re.fullmatch("[0-9]{1,4}", word):
         raise ValueError(
-            f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"'
+            f'--gpus {asked} is not a list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"'
         )
     number = int(word)
     if not gpus:

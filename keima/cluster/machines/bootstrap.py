@@ -1,4 +1,4 @@
-"""Turns a bare machine into a worker: our code under the name of its hash, an environment with the packages, and a
+"""Turn a bare machine into a worker: Keima's code under the name of its hash, an environment with the packages, and a
 test game.
 
 Every step first checks whether it has been done. Long steps run on the machine by themselves: after an interruption,
@@ -128,7 +128,7 @@ def bootstrap_steps(
         refuse_unfit(transport.worker, [check_disk_space(found, machine, pip, sent)], named=True)
     if found.folder_of(required.code_hash) is None:
         sent_bytes = send_code(transport, machine, required, root)
-        yield f"sends the code, {sent_bytes / 1000:.0f} kB, to {release_folder(required.code_hash)}"
+        yield f"sending the code, {sent_bytes / 1000:.0f} kB, to {release_folder(required.code_hash)}"
         found = probe_machine(transport, machine, required)
     if lacking:
         yield from make_environment(transport, machine, found, required, pip, sent)
@@ -209,7 +209,7 @@ def make_environment(
     env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
     if found.python:
         env["PYTHON"] = found.python.path
-    yield f"makes the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
+    yield f"making the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
     if not sent and not found.gpus and "TORCH_INDEX" not in env:
         yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
     yield from run_long_step(
@@ -240,10 +240,10 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
     there = {entry.name: entry.size for entry in transport.list_files(shelf)}
     new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
     if new:
-        yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
+        yield f"sending {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
     for wheel in new:
         if wheel.size >= LARGE_WHEEL_BYTES:
-            yield f"sends {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
+            yield f"sending {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
         transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
 
 
@@ -281,7 +281,7 @@ def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Pro
     transport.put(packed, archive)
     request = UnpackCacheRequest(archive, machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT))
     call_remote(transport, UNPACK_CACHE, request, python=machine.python, seconds=60.0)
-    yield f"sent what is compiled here, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
+    yield f"sent compiled code, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
 
 
 def run_long_step(

@@ -1,4 +1,4 @@
-"""Checks whether a machine can play, with a remedy for each failure, and how many workers it gets."""
+"""Check whether a machine can play, with a remedy for each failure, and how many workers it gets."""
 
 import shlex
 import time
@@ -145,7 +145,7 @@ def _check_python(probe: Probe, machine: WorkerSettings, required: WorkerRequire
                 f"{own} is not there",
                 "correct `python:` in the config, or remove it and bootstrap again",
             )
-        return _failed("python", "there is no python3", f"{install}; {then}")
+        return _failed("python", "python3 is not installed", f"{install}; {then}")
     found = f"Python {_version_text(probe.python.version)} at {probe.python.path}"
     if probe.python.version[:2] >= OLDEST_PYTHON:
         return _passed("python", found)
@@ -159,7 +159,7 @@ def _check_python(probe: Probe, machine: WorkerSettings, required: WorkerRequire
 
 
 def _check_packages(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> list[Finding]:
-    """Check for missing packages, and for other versions than ours."""
+    """Check for missing packages, and for versions that differ from those here."""
     if probe.python is None or probe.python.version[:2] < OLDEST_PYTHON:
         return []
     have = probe.python.packages
@@ -200,18 +200,20 @@ def _check_code(probe: Probe, machine: WorkerSettings, required: WorkerRequireme
     bootstrap = bootstrap_command(required, machine.name)
     if not found:
         clone = (
-            "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
+            "or if a clone and its environment exist there already, name them as `directory` and `python` in the config"
         )
         if probe.releases:
             return _failed("code", f"its code is an older release ({probe.releases[-1]}), not ours", bootstrap)
-        return _failed("code", "our code is not there", f"{bootstrap}; {clone}")
+        return _failed("code", "Keima's code is not installed", f"{bootstrap}; {clone}")
     if release_folder(required.code_hash) in found:
         return _failed(
             "code", f"{release_folder(required.code_hash)} has been changed there, or is not complete", bootstrap
         )
     where = probe.root if found[0] == "." else found[0]
     return _failed(
-        "code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {required.code_hash})", bootstrap
+        "code",
+        f"its code differs from the code here ({probe.code[found[0]]} in {where}, here {required.code_hash})",
+        bootstrap,
     )
 
 
@@ -227,7 +229,7 @@ def _check_gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     workers = len(worker_slots(probe, machine))
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
-        text = probe.gpu_error or "no NVIDIA GPU is found"
+        text = probe.gpu_error or "no NVIDIA GPU found"
         return _failed(
             "gpu",
             text,
@@ -276,15 +278,16 @@ def _check_gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
 def _check_logout(probe: Probe) -> Finding:
     if not probe.kills_processes:
         return _passed("logout", "workers outlive the connection")
-    text = "systemd is told to end workers when the connection ends (KillUserProcesses=yes)"
+    text = "systemd ends workers when the connection ends (KillUserProcesses=yes)"
     return Finding("logout", False, False, text, "there: loginctl enable-linger")
 
 
 def _check_clock(probe: Probe, now: float) -> Finding:
     skew = probe.clock - now
     if abs(skew) <= CLOCK_SECONDS:
-        return _passed("clock", "agrees with ours")
-    text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours; only the times in its log are wrong by it"
+        return _passed("clock", "agrees with the main node's")
+    order = "ahead of" if skew > 0 else "behind"
+    text = f"{abs(skew):.0f} s {order} the main node's; this only shifts the times in its log"
     return Finding("clock", False, False, text, "there: sudo timedatectl set-ntp true")
 
 

@@ -1,4 +1,4 @@
-"""Explains why a machine could not be set up, with a remedy, from the output of pip, venv or Python."""
+"""Explain why a machine could not be set up, with a remedy, from the output of pip, venv or Python."""
 
 import re
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ KNOWN_ERRORS = (
     (
         r"MemoryError|Cannot allocate memory|^Killed",
         "it has too little memory",
-        "end other programs there, or use another machine",
+        "stop other programs there, or use another machine",
     ),
-    (r"Permission denied: (?P<name>\S+)", "it may not write {name}", "check who owns it"),
+    (r"Permission denied: (?P<name>\S+)", "it has no permission to write {name}", "check who owns it"),
 )
 ERROR = re.compile(r"^(ERROR: |[\w.]*(Error|Exception)\b)")
 

@@ -1,4 +1,4 @@
-"""Copies a machine's logs to this one."""
+"""Copy a machine's logs to this one."""
 
 import re
 import shutil
@@ -58,7 +58,7 @@ def copy_logs(transport: Transport, worker: str, folder: Path, *, most: int, pro
 
 
 def _log_filter(processes: str) -> Callable[[str], bool]:
-    """Whether a file is one of our logs. Such names are safe here too, whatever files the machine has."""
+    """Return whether a file is one of Keima's logs. Such names are safe here too, whatever files the machine has."""
     worker_log = log_name("worker").removeprefix(f"{FOLDER}/")
     before, after = map(re.escape, worker_log.rsplit("worker", 1))
     pattern = re.compile(rf"(?:{before}(?:{processes}){after}|{re.escape(BOOTSTRAP)})(?:\.[0-9]{{1,3}})?")
@@ -66,7 +66,7 @@ def _log_filter(processes: str) -> Callable[[str], bool]:
 
 
 def _read_log_end(transport: Transport, name: str, most: int) -> tuple[bytes, bool]:
-    """A log's content, or its last ``most`` bytes; and whether that is all."""
+    """Return a log's content, or its last ``most`` bytes; and whether that is all."""
     try:
         return transport.get(name, most), True
     except FileTooLarge:

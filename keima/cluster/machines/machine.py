@@ -1,4 +1,4 @@
-"""What the main node does on a worker's machine: check it, start and stop its workers, read their logs.
+"""The main node's actions on a worker's machine: check it, start and stop its workers, read their logs.
 
 Everything uses one small program on that machine, ``keima/cluster/agent/program.py``, which is put there at the first
 contact under the name of its content.
@@ -104,9 +104,9 @@ def start_worker(
     """
     folder = probe.folder_of(required.code_hash)
     if folder is None or probe.python is None:
-        lacks = "our code" if folder is None else "Python"
+        lacks = "Keima's code" if folder is None else "Python"
         raise Refused(
-            transport.worker, f"the machine is without {lacks}", bootstrap_command(required, transport.worker)
+            transport.worker, f"{lacks} is missing on the machine", bootstrap_command(required, transport.worker)
         )
     argv = [
         probe.python.path,

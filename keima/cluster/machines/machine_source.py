@@ -37,12 +37,12 @@ class MachineSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up everything there; all machines have been left."""
+        """Release everything there; all machines have been left."""
         ...
 
 
 class MachineSources:
-    """Several sources as one. The name of a machine says whose it is, also after its source no longer lists it.
+    """Several sources as one. A machine's name determines its source, even when the source no longer lists it.
 
     Args:
         listed: reaches the machines of the config's list.
@@ -54,7 +54,7 @@ class MachineSources:
         self._whose: dict[str, MachineSource] = {}
 
     def other_machines(self, listed: Container[str]) -> tuple[list[WorkerSettings], list[str]]:
-        """Return the machines of the other sources, and what is wrong with them.
+        """Return the machines of the other sources, and their problems.
 
         Args:
             listed: the names in the config's list; no other machine may have one of them.

@@ -1,4 +1,4 @@
-"""Prepares a machine, and starts and stops its workers: everything that a connection does there except copy files."""
+"""Prepare a machine, and start and stop its workers: everything that a connection does there except copy files."""
 
 import time
 from collections.abc import Callable

@@ -28,7 +28,7 @@ ENTRY_POINTS = "[console_scripts]\nkeima = keima.cli.main:main\n"
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerRequirements:
-    """What runs here, and must run on every worker."""
+    """The code and packages that run here, and must run on every worker."""
 
     code_hash: str
     extra: str = ""  # the module or package of the user's own worker class
@@ -38,7 +38,7 @@ class WorkerRequirements:
 
     @property
     def pins(self) -> list[str]:
-        """The packages as pip is told them; builds, such as +cpu, do not matter."""
+        """The packages in pip's notation; builds, such as +cpu, do not matter."""
         return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(self.packages.items())]
 
     @property
@@ -50,7 +50,7 @@ class WorkerRequirements:
 def worker_requirements(
     worker_class: str = WORKER_CLASS, *, game: str = "", root: Path = SOURCE, config: Path | None = None
 ) -> WorkerRequirements:
-    """Return what runs here.
+    """Return the code and packages that run here.
 
     Args:
         worker_class: the class that plays.
@@ -96,7 +96,7 @@ def own_module_name(worker_class: str, root: Path = SOURCE) -> str:
     if top in ("keima", "training"):
         return ""
     if not (folder / f"{top}.py").is_file() and not (folder / top).is_dir():
-        raise ValueError(f"worker_class: {worker_class} would be in {folder / top}.py, which does not exist")
+        raise ValueError(f"worker_class: {worker_class} needs {folder / top}.py, which does not exist")
     return top
 
 
@@ -129,7 +129,7 @@ def pack_code(required: WorkerRequirements, root: Path = SOURCE) -> bytes:
             "Metadata-Version: 2.1",
             "Name: keima",
             f"Version: {version}",
-            "Summary: What a worker of Keima runs",
+            "Summary: The code of a Keima worker",
             "Requires-Python: >=3.11",
             *(f"Requires-Dist: {pin}" for pin in required.pins),
             "",

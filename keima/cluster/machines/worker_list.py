@@ -1,4 +1,4 @@
-"""Edits the workers in a settings file and keeps everything else in it: comments, layout, order.
+"""Edit the workers in a settings file and keep everything else in it: comments, layout, order.
 
 The file is edited as text, at the positions that YAML reports, and the result is parsed. If it differs from the file by
 more than the wanted change, the file stays as it is.
@@ -133,7 +133,7 @@ def _add_entry(text: str, values: dict[str, Any]) -> str:
         return text[:at] + f"{indent}workers:{end}" + _block_item(values, indent + "  ", end) + text[at:]
     key, node = workers
     if not isinstance(node, yaml.SequenceNode):
-        raise CannotEdit("`workers` is no list")
+        raise CannotEdit("`workers` is not a list")
     if not node.flow_style:
         return _append_to_block(text, node, values, end)
     if (
@@ -199,7 +199,7 @@ def _listed_workers(text: str) -> list[Node]:
 
 
 def _hosts_node(entry: Node) -> yaml.ScalarNode | None:
-    """The range of hosts of an entry; None if it is for one ``host``."""
+    """Return the range of hosts of an entry; None if it is for one ``host``."""
     pairs = entry.value if isinstance(entry, yaml.MappingNode) else []
     found = next((value for key, value in pairs if key.value == "hosts"), None)
     return found if isinstance(found, yaml.ScalarNode) and found.value not in NULL else None
@@ -259,14 +259,14 @@ def _text_without_entry(text: str, entries: list[tuple[Node, Node]], begin: int,
 
 
 def _distributed_section(text: str) -> yaml.MappingNode:
-    """The section ``distributed``, which the text must have."""
+    """Return the section ``distributed``, which the text must have."""
     top = _check_mapping(yaml.compose(text, Loader=yaml.SafeLoader))
     return _check_mapping(next(pair[1] for pair in top.value if pair[0].value == "distributed"))
 
 
 def _check_mapping(node: Node | None) -> yaml.MappingNode:
     if not isinstance(node, yaml.MappingNode):
-        raise CannotEdit("`distributed` is no mapping")
+        raise CannotEdit("`distributed` is not a mapping")
     return node
 
 

@@ -78,4 +78,4 @@ class SlotActor:
             if answer.get("kind") != "busy":
                 break
             time.sleep(1.0)
-        raise RuntimeError(f"our code cannot be unpacked in {root}: {answer.get('failed')}")
+        raise RuntimeError(f"Keima's code cannot be unpacked in {root}: {answer.get('failed')}")

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: who may use it, how much room it has, and its slots."""
+"""The connection to a Ray cluster: its access control, its free resources, and its slots."""
 
 import ipaddress
 import logging
@@ -77,7 +77,7 @@ class RayCluster:
         if beyond and self._asks_for_token is None:
             self._asks_for_token = requires_token(ray.get_runtime_context().gcs_address)
         if beyond and not self._asks_for_token:
-            what = f"anybody who reaches {beyond[0]} can run programs on the cluster: it asks for no token"
+            what = f"anyone who reaches {beyond[0]} can run programs on the cluster: it requires no token"
             raise Refused(NAME, what, "start Ray on all nodes with RAY_AUTH_MODE=token (docs/ray.md)")
 
     def count_free_slots(self) -> int:
@@ -90,7 +90,7 @@ class RayCluster:
         return max(0, min(fits))
 
     def request_slot(self) -> ActorHandle:
-        """Ask for a slot, which comes to life when a node has room."""
+        """Ask for a slot, which starts when a node has free resources."""
         program, name = remote_program()
         release = (self._required.code_hash, self._required.extra)
         # Ray neither restarts slots nor repeats operations: both are ours, since ours may be repeated.
@@ -101,12 +101,12 @@ class RayCluster:
         return made.remote(self._settings.directory, (name, program), release, self._code)
 
     def disconnect(self) -> None:
-        """Disconnect; slots end."""
+        """Disconnect from the cluster, which ends the slots."""
         ray.shutdown()
 
 
 def log_first_line(message: dict[str, Any], *_: object, **__: object) -> None:
-    """Log what Ray has to say about its nodes."""
+    """Log Ray's first line about its nodes."""
     log.info("Ray: %s", printable_start(str(message.get("lines", [""])[0]).partition("\n")[0]))
 
 
@@ -137,7 +137,7 @@ def join_error(address: str, error: ConnectionError) -> ClusterError:
 
 
 def requires_token(address: str) -> bool:
-    """Return whether the cluster refuses those who have no token, by trying it.
+    """Try whether the cluster rejects a client without a token.
 
     Raises:
         Unreachable: it does not answer.

@@ -1,4 +1,4 @@
-"""Ray's errors as those of the cluster, with what to do about them."""
+"""Translate Ray's errors into those of the cluster, with a remedy."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def translate_ray_errors(worker: str, doing: str) -> Iterator[None]:
 
 
 def as_cluster_error(worker: str, doing: str, error: exceptions.RayError) -> ClusterError:
-    """Return what the error means for a worker."""
+    """Return the error's meaning for a worker."""
     said = ray_error_text(error)
     match error:
         case exceptions.AuthenticationError():
@@ -51,7 +51,7 @@ def as_cluster_error(worker: str, doing: str, error: exceptions.RayError) -> Clu
 
 
 def ray_error_text(error: Exception) -> str:
-    """Return Ray's words on one line."""
+    """Return Ray's error text on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "The actor died" in line or "Error:" in line or "Exception:" in line]
     return printable_line(NODE.sub("", " ".join((told or lines)[-1:])))[:SAID].rstrip(". ")

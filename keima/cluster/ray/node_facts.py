@@ -10,7 +10,7 @@ from keima.cluster.ssh.errors import Refused
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a slot says of its node."""
+    """A slot's report on its node."""
 
     worker: PrintableText  # whose folder it has taken
     host: PrintableText

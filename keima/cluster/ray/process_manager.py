@@ -1,4 +1,4 @@
-"""Prepares the node of a slot, and starts and stops its worker: as over SSH, through the slot."""
+"""Prepare the node of a slot, and start and stop its worker: as over SSH, through the slot."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,7 +56,7 @@ class RayProcessManager(RemoteProcessManager):
         install_remote_program(transport)
         found, wrong = self._probe_and_check(transport)
         if {finding.what for finding in wrong} == {"code"} and should_continue():
-            report("our code is being sent")
+            report("Keima's code is being sent")
             send_code(transport, self._machine, self._required, SOURCE)
             found, wrong = self._probe_and_check(transport)
         refuse_unfit(transport.worker, [self._with_ray_remedy(finding, node) for finding in wrong])
@@ -67,14 +67,14 @@ class RayProcessManager(RemoteProcessManager):
         return (WorkerSlot(transport.worker, gpu),)
 
     def _with_ray_remedy(self, finding: Finding, node: NodeFacts) -> Finding:
-        """Return the finding with what helps where bootstrap does not reach."""
+        """Return the finding with a remedy for cases that bootstrap cannot fix."""
         if finding.what != "packages":
             return finding
         pins = " ".join(self._required.pins)
         return replace(finding, remedy=f"in the environment of Ray on {node.host}: {node.python} -m pip install {pins}")
 
     def _send_compiled_code(self, transport: Transport, found: Probe, report: Report) -> None:
-        """Send what is compiled here to a node that has not had it, once for each version of the code."""
+        """Send code compiled here to a node that has not had it, once for each version of the code."""
         mark = f"compiled-{self._required.code_hash}"
         if mark in {entry.name for entry in transport.list_files(".remote")}:
             return

@@ -51,7 +51,7 @@ NUMBERED = re.compile(r"ray-([1-9][0-9]{0,8})")
 
 @dataclass
 class _SlotState:
-    """A slot that lives, or is asked for."""
+    """A slot that runs or has been requested."""
 
     name: str  # of its machine; provisional until it has a folder
     since: float  # when it was asked for
@@ -162,7 +162,7 @@ class RaySource:
         return WorkerSettings(host=name, name=name, directory=self._settings.directory, processes=1, group=NAME)
 
     def _connect_error(self, name: str, listed: _ListedMachine) -> ClusterError:
-        """Return why a slot does not live."""
+        """Return why a slot is not running."""
         trouble = listed.trouble
         if isinstance(trouble, Refused):
             return Refused(name, trouble.what, trouble.remedy)
@@ -191,7 +191,7 @@ class RaySource:
         except ClusterError as error:
             self._note_trouble(error)
         except exceptions.RayError as error:
-            self._note_trouble(as_cluster_error(NAME, "looking after the slots", error))
+            self._note_trouble(as_cluster_error(NAME, "managing the slots", error))
         except Exception as error:
             log.exception("%s: unexpected", NAME)
             self._note_trouble(
@@ -216,7 +216,7 @@ class RaySource:
         self._search_left_overs()
 
     def _update_slot(self, slot: _SlotState, cluster: RayCluster) -> None:
-        """Ask for a slot that is missing, and note whether it has come to life or ended."""
+        """Request a slot that is missing, and record whether it has started or ended."""
         if slot.ended:
             self._replace_slot(slot, slot.ended, 0.0)
         if slot.actor is None:
@@ -246,7 +246,7 @@ class RaySource:
         return slot.actor.call.remote("take_folder", self._run_id, run_tag(self._run_id), fresh)
 
     def _replace_slot(self, slot: _SlotState, trouble: ClusterError, seconds: float) -> None:
-        """Note that a slot has ended, and ask for another one in its place after so many seconds."""
+        """Record that a slot has ended, and request another one in its place after so many seconds."""
         if slot.actor is not None:
             ray.kill(slot.actor)
         slot.actor = slot.answer = slot.node = slot.ended = slot.search = None
@@ -254,7 +254,7 @@ class RaySource:
         slot.trouble, slot.retry_at = trouble, self._clock() + seconds
 
     def _rename(self, slot: _SlotState, name: str) -> None:
-        """Name a slot after its folder; another one that had this name, and has no folder, gets a new one."""
+        """Rename a slot after its folder; another slot that had this name, and has no folder, gets a new one."""
         for other in self._slots:
             if other is not slot and other.name == name:
                 other.name, other.is_new = self._new_name(), True
@@ -265,7 +265,7 @@ class RaySource:
         return f"ray-{self._last_number}"
 
     def _follow_room(self, room: int) -> None:
-        """Have as many slots as there is room for, and one that waits where there is none."""
+        """Keep as many slots as there is room for, and one that waits where there is none."""
         now = self._clock()
         waiting = [slot for slot in self._slots if slot.node is None]
         self._no_room_beyond = min(self._no_room_beyond, room)
@@ -278,7 +278,7 @@ class RaySource:
             self._no_room_beyond = room
 
     def _search_left_overs(self) -> None:
-        """Have each slot look now and then for games on its node that no slot has."""
+        """Have each slot search its node regularly for games that no slot has."""
         search = self._clock() >= self._search_at
         if search:
             self._search_at = self._clock() + LEFT_OVERS_SECONDS
@@ -296,7 +296,7 @@ class RaySource:
                 slot.search = slot.actor.call.remote("find_left_games", self._run_id, run_tag(self._run_id))
 
     def _update_machines(self) -> None:
-        """Renew what the fleet sees."""
+        """Update the fleet's view."""
         found: dict[str, _ListedMachine] = {}
         for slot in self._slots:
             for name in slot.left_games:
@@ -312,7 +312,7 @@ class RaySource:
 
 
 def _note_end(slot: _SlotState, actor: ActorHandle, error: Unreachable) -> None:
-    """Note that a slot has ended; one that only does not answer may answer later."""
+    """Record that a slot has ended; one that only does not answer may answer later."""
     cause = error.__cause__
     gone = isinstance(cause, exceptions.RayActorError) and not isinstance(cause, exceptions.ActorUnavailableError)
     if gone and slot.actor is actor:

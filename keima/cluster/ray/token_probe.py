@@ -1,4 +1,4 @@
-"""Tries to use a Ray cluster without its token.
+"""Try to use a Ray cluster without its token.
 
     RAY_AUTH_MODE=disabled python -m keima.cluster.ray.token_probe HOST:PORT
 

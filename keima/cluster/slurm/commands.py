@@ -1,4 +1,4 @@
-"""Slurm's commands sbatch, squeue and scancel: what Slurm says when they fail, with the remedy."""
+"""Slurm's commands sbatch, squeue and scancel, and the remedies for their errors."""
 
 import os
 import re
@@ -33,9 +33,9 @@ REMEDIES = {  # by what the commands say
     ),
     r"unrecognized option|invalid option|invalid argument": "correct distributed.slurm.options: see sbatch --help",
     r"unable to contact|connect failure|connection refused|not responding|communication|timed out": (
-        "it is tried again; scontrol ping says whether Slurm's controller runs"
+        "it is retried; scontrol ping shows whether Slurm's controller runs"
     ),
-    r"munge|authentication": "it is tried again; this machine's munged must run, with the cluster's key",
+    r"munge|authentication": "it is retried; this machine's munged must run, with the cluster's key",
 }
 NOT_PASSED_ON = re.compile(r"SLURM_(?!CONF$)|CUDA_VISIBLE_DEVICES$|(OMP|MKL|NUMBA)_NUM_THREADS$")
 
@@ -73,7 +73,7 @@ class Slurm:
         said = self._run(["sbatch", "--parsable", f"--array={array_ranges(slots)}", *options, str(script)])
         number = said.strip().rpartition("\n")[2].partition(";")[0]  # a site may print more before it
         if not number.isdecimal():
-            raise RemoteFailure(SLURM_NAME, f"sbatch names no job, but says: {printable_line(said[-TEXT:])}")
+            raise RemoteFailure(SLURM_NAME, f"sbatch returned no job id; it printed: {printable_line(said[-TEXT:])}")
         return int(number)
 
     def jobs(self, name: str) -> list[Job]:
@@ -87,10 +87,10 @@ class Slurm:
         try:
             return parse_jobs(said)
         except ValueError as error:
-            raise RemoteFailure(SLURM_NAME, f"squeue cannot be understood: {printable_line(str(error))}") from error
+            raise RemoteFailure(SLURM_NAME, f"the output of squeue is invalid: {printable_line(str(error))}") from error
 
     def warn(self, *jobs: str) -> None:
-        """Send the workers of jobs SIGTERM, at which they hand over their games and end; others are left alone.
+        """Send SIGTERM to the workers of jobs, which then deliver their games and exit; other jobs are not affected.
 
         Raises:
             RemoteFailure: Slurm does not answer.
@@ -140,6 +140,6 @@ class Slurm:
 
 
 def remedy_for(text: str) -> str:
-    """Return what to do about what a command says; empty if that is unknown."""
+    """Return the remedy for an error message of a command; empty if that is unknown."""
     found = (remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, text, re.IGNORECASE))
     return next(found, "")

@@ -1,4 +1,4 @@
-"""The file system of a folder that many machines share: whether it may be one, and whether its locks work."""
+"""Check the file system of a folder that many machines share: whether it can be shared, and whether its locks work."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Slurm's jobs as squeue lists them, and what their states mean for a worker. Everything here is a pure function."""
+"""Slurm's jobs as squeue lists them, and what their states mean for a worker. All functions here are pure."""
 
 import re
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ ENDING = "COMPLETING"
 NOT_SHARED, NO_PYTHON, NO_GPU = 101, 102, 103
 FAILURES = {
     NOT_SHARED: (
-        "the run's folder of workers is not there",
+        "the run's folder of workers is missing",
         "set distributed.slurm.directory to a folder that all nodes of the partition share",
     ),
     NO_PYTHON: (
@@ -43,7 +43,7 @@ FAILURES = {
     ),
     NO_GPU: (
         "Slurm has assigned it no GPU (CUDA_VISIBLE_DEVICES is not set)",
-        "ask for one as this cluster wants it, with distributed.slurm.options, or set gpus: 0",
+        "request one as this cluster requires, with distributed.slurm.options, or set gpus: 0",
     ),
 }
 
@@ -57,17 +57,17 @@ WAITS = {
 }
 # Why a job waits until somebody changes something, by Slurm's reason, with the remedy.
 STUCK = {
-    r"JobHeldUser": "scontrol release {id} lets it begin",
+    r"JobHeldUser": "scontrol release {id} lets it start",
     r"JobHeldAdmin": "ask the cluster's administrators",
     r"JobHoldMaxRequeue|launch failed requeued held|.*requeued held": (
-        "it failed to begin again and again: see the log of slurmd on its node, then scontrol release {id}"
+        "it repeatedly failed to start: see the log of slurmd on its node, then scontrol release {id}"
     ),
     r"PartitionTimeLimit|.*WallDuration.*|TimeLimit": "lower distributed.slurm.time to what {partition} allows",
     r"PartitionNodeLimit|BadConstraints|NodeNotAvail|ReqNodeNotAvail.*UnavailableNodes.*": (
         "no node of {partition} can run it: see sinfo, and distributed.slurm.constraint, gpus, cpus and memory"
     ),
     r"PartitionConfig": (
-        "it asks for more time, cores or memory than {partition} allows: see scontrol show partition {partition}"
+        "it requests more time, cores or memory than {partition} allows: see scontrol show partition {partition}"
     ),
     r"InvalidAccount|AccountNotAllowed": "correct distributed.slurm.account",
     r"InvalidQOS|QOSNotAllowed": "correct distributed.slurm.qos",
@@ -92,7 +92,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Its id, as scancel takes it."""
+        """Its id in scancel's notation."""
         return f"{self.array}_{self.slot}"
 
     @property
@@ -102,13 +102,13 @@ class Job:
 
     @property
     def start(self) -> str:
-        """What differs between two starts, also of the same job."""
+        """Identifies a start, also among several starts of the same job."""
         return f"{self.id}.{self.restarts}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """What the end of a job means."""
+    """The meaning of a job's end."""
 
     text: str
     remedy: str = ""
@@ -128,7 +128,7 @@ def parse_jobs(text: str) -> list[Job]:
 def _parse_job(line: str) -> Job:
     fields = [field.strip() for field in line.split("|")]
     if len(fields) != len(FIELDS) + 1 or fields[-1]:
-        raise ValueError(f"{line[:200]!r} is no line of squeue --Format")
+        raise ValueError(f"{line[:200]!r} is not a line of squeue --Format")
     array, slot, state, reason, nodes, partition, begin, restarts, status = fields[:-1]
     code, signal = parse_exit_status(status)
     return Job(
@@ -190,7 +190,7 @@ def waiting_text(job: Job) -> str:
 
 
 def stuck_text(job: Job) -> str:
-    """Return why a job will not begin until somebody changes something, with the remedy; empty if it may."""
+    """Return why a job will not start until somebody intervenes, with the remedy; empty if it may start."""
     if job.state not in ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT"):
         return ""
     for pattern, remedy in STUCK.items():
@@ -202,7 +202,7 @@ def stuck_text(job: Job) -> str:
 
 
 def judge_end(job: Job) -> JobEnd:
-    """Return what the end of a job means for its worker."""
+    """Return the meaning of a job's end for its worker."""
     where = f" on {job.nodes}" if job.nodes else ""
     again = f"keima cluster restart {slot_name(job.slot)} submits another"
     match job.state:

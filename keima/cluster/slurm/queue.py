@@ -43,7 +43,7 @@ class Commands(Protocol):
         """Return the jobs of this name."""
 
     def warn(self, *jobs: str) -> None:
-        """Have the workers of jobs end by themselves."""
+        """Have the workers of jobs exit on their own."""
 
     def cancel(self, *jobs: str) -> None:
         """End jobs."""
@@ -51,7 +51,7 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What is submitted for every worker of a run."""
+    """The parameters of a submission, the same for every worker of a run."""
 
     name: str  # of its jobs, by which they are found again
     script: Path
@@ -235,12 +235,12 @@ class JobQueue:
         except ClusterError as error:
             text = describe_failure(error)
             if text != self._problem:
-                self._log_event(f"the queue of Slurm cannot be seen: {text}")
+                self._log_event(f"Slurm's queue cannot be read: {text}")
             with self._guard:
                 self._problem = text
             return
         if self._problem:
-            self._log_event("the queue of Slurm is seen again")
+            self._log_event("Slurm's queue can be read again")
         with self._guard:
             self._problem = ""
             events = self._update_jobs(found)
@@ -255,13 +255,13 @@ class JobQueue:
 
     def _slot_status(self, slot: int) -> ProcessStatus:
         if slot in self._wanted:
-            return ProcessStatus(running=True, waits="is to be submitted to Slurm", error=self._refusal)
+            return ProcessStatus(running=True, waits="will be submitted to Slurm", error=self._refusal)
         if slot in self._submitted:
             return ProcessStatus(running=True, waits=f"job {self._submitted[slot][0]}_{slot} has been submitted")
         if self._problem:
-            return ProcessStatus(running=True, error=f"Slurm's queue cannot be seen: {self._problem}")
+            return ProcessStatus(running=True, error=f"Slurm's queue cannot be read: {self._problem}")
         if self._jobs is None:
-            return ProcessStatus(running=True, waits="the queue of Slurm is asked for its job")
+            return ProcessStatus(running=True, waits="Slurm's queue is being polled for its job")
         if job := self._live_job(slot):
             return ProcessStatus(running=True, waits=waiting_text(job), start=job.start, error=stuck_text(job))
         return ProcessStatus(running=False, error=self._final_error(slot))

@@ -1,4 +1,4 @@
-"""What a job runs: a script that Slurm keeps from submission on, and one in the run's folder, which it looks up.
+"""The scripts of a job: one that Slurm keeps from submission on, and one in the run's folder, which the first one runs.
 
 The second is written at the start of each session. A job that begins later runs the code and the Python of that
 session. Both replace themselves by the next program, so that the worker is the process which Slurm signals.

@@ -145,7 +145,7 @@ class SlurmMachines:
         self._thread.start()
 
     def _check_folder(self) -> None:
-        """Refuse a folder without locks; tell the user what is doubtful about it."""
+        """Reject a folder without locks; warn the user of a doubtful one."""
         kind = file_system_of(self.folder)
         if not can_lock_files(self.folder):
             remedy = "mount it with locks (Lustre: -o flock), or set distributed.slurm.directory"
@@ -157,8 +157,8 @@ class SlurmMachines:
             )
         if CACHED.fullmatch(kind) and self._offline_seconds < SLOW_VIEW_SECONDS:
             self._news.append(
-                f"slurm: {self.folder} is on {kind}, where changes may be seen up to a minute late: if workers that "
-                f"play are shown as Offline, raise distributed.offline_seconds to {SLOW_VIEW_SECONDS + 30:.0f}"
+                f"slurm: {self.folder} is on {kind}, where changes may appear up to a minute late: if playing "
+                f"workers are shown as Offline, raise distributed.offline_seconds to {SLOW_VIEW_SECONDS + 30:.0f}"
             )
 
     def _probe_this_machine(self, transport: Transport) -> Probe:
@@ -203,7 +203,7 @@ def shared_folder(settings: SlurmSettings, run_dir: Path, run_id: str) -> Path:
 
 
 def _with_slurm_remedy(finding: Finding, python: str, pins: Sequence[str]) -> Finding:
-    """Return a finding with the remedy for a cluster in which nothing is installed by us."""
+    """Return a finding with the remedy for a cluster on which Keima installs nothing."""
     if finding.what == "packages":
         install = f"install them: {python} -m pip install {' '.join(pins)}"
         return replace(finding, remedy=f"{install}; or set distributed.slurm.python to an environment that has them")

@@ -1,4 +1,4 @@
-"""Errors of other machines, by what to do about them."""
+"""Errors of other machines, classified by their remedy."""
 
 
 class ClusterError(Exception):
@@ -20,13 +20,11 @@ class Unreachable(ClusterError):
 
 
 class NotReadyYet(Unreachable):
-    """The machine will come without anybody's doing, such as a slot that waits for a node. Retry soon."""
+    """The machine will become ready on its own, such as a slot that waits for a node. Retry soon."""
 
 
 class RemoteFailure(ClusterError):
-    """The machine answers but cannot do what it is asked: its disk is full, a folder is not writable, a program
-    fails.
-    """
+    """The machine answers but a request fails: its disk is full, a folder is not writable, a program fails."""
 
 
 class Refused(RemoteFailure):

@@ -129,9 +129,9 @@ def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: b
         raise Refused(
             worker,
             f"the host key of {known.name} has changed: it shows {key.kind} {key.fingerprint}, but {line.file}, "
-            f"line {line.number}, has {line.key.kind} {line.key.fingerprint}. Somebody may be between you and it, "
-            "or it was set up anew",
-            f"if you know that it was: ssh-keygen -R {shlex.quote(known.name)} -f {shlex.quote(str(line.file))}",
+            f"line {line.number}, has {line.key.kind} {line.key.fingerprint}. Someone may be intercepting the "
+            "connection, or it was reinstalled",
+            f"if it was reinstalled: ssh-keygen -R {shlex.quote(known.name)} -f {shlex.quote(str(line.file))}",
         )
     if accept_new:
         append_host_key(known.file, known.name, key)

@@ -140,7 +140,7 @@ def _expand_tokens(worker: str, command: str, hop: Hop) -> str:
         if token[1] not in values:
             known = " ".join(f"%{letter}" for letter in values)
             raise Refused(
-                worker, f"ProxyCommand of {hop.name} has {token[0]}, which is not known here", f"write one of {known}"
+                worker, f"ProxyCommand of {hop.name} has {token[0]}, which is not supported", f"write one of {known}"
             )
         return values[token[1]]
 
@@ -162,7 +162,7 @@ def _make_hop(
     keys = [Path(each).expanduser() for each in ([configured] if isinstance(configured, str) else configured)]
     asked = port or _option_text(options, "port") or SSH_PORT
     if not str(asked).isdecimal():
-        raise Refused(machine.name, f"Port {asked!r} of {name} is no number", "correct ~/.ssh/config")
+        raise Refused(machine.name, f"Port {asked!r} of {name} is not a number", "correct ~/.ssh/config")
     files = [
         *_option_paths(options, "userknownhostsfile", KNOWN_HOSTS),
         *_option_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),

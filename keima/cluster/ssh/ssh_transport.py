@@ -1,4 +1,4 @@
-"""Another machine over SSH: one lasting connection, with bounded waits and errors of our own."""
+"""Another machine over SSH: one lasting connection, with bounded waits and Keima's own errors."""
 
 import errno
 import hashlib
@@ -139,14 +139,14 @@ class SshTransport:
             home = self._sftp.normalize(".")
         except NotSftp as error:
             remedy = NOISY if self._runs_our_commands() else FORCED
-            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", remedy) from error
+            raise Refused(self.worker, f"its SFTP server sends invalid data ({error})", remedy) from error
         except NoSession as error:
             raise self._too_few_sessions_error(error) from error
         except Exception as error:
             if not isinstance(error, AssertionError | OSError) and chain[-1].is_active():
                 remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
                 raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error
-            raise Unreachable(self.worker, "the connection was lost while it was made") from error
+            raise Unreachable(self.worker, "the connection was lost while connecting") from error
         self._set_timeouts(chain)
         self._channel.settimeout(seconds)
         if WINDOWS.search(chain[-1].remote_version) or DRIVE.match(home):
@@ -240,14 +240,14 @@ class SshTransport:
 
     def send(self, channel: Channel, data: bytes) -> None:
         """Send bytes to a stream's program."""
-        with self._translate_errors("talking to its program"):
+        with self._translate_errors("sending to its program"):
             self._check_lasts(channel)
             channel.settimeout(SEND_SECONDS)
             channel.sendall(data)
 
     def receive(self, channel: Channel, seconds: float) -> bytes:
         """Return bytes of a stream's program, as ``Stream.receive`` does."""
-        with self._translate_errors("listening to its program"):
+        with self._translate_errors("receiving from its program"):
             channel.settimeout(max(seconds, 0.0))
             try:
                 data = channel.recv(STREAM_CHUNK)
@@ -258,7 +258,9 @@ class SshTransport:
             return data
 
     def _check_lasts(self, channel: Channel) -> None:
-        """Raise StreamEnded if the program has ended; a lost connection looks the same, and the next call tells."""
+        """Raise StreamEnded if the program has ended. A lost connection looks the same; the next call shows the
+        difference.
+        """
         if channel.closed or channel.eof_received:
             if not self._is_alive():
                 raise EOFError("the connection was lost")
@@ -292,7 +294,7 @@ class SshTransport:
             connection.set_timeout(self._seconds)
 
     def _too_few_sessions_error(self, error: NoSession) -> Refused:
-        remedy = "set `MaxSessions 10` in its sshd_config (10 is what it is without that line), and restart its sshd"
+        remedy = "set `MaxSessions 10` in its sshd_config (the default is 10), and restart its sshd"
         return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
 
     def _read_output(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
@@ -314,7 +316,7 @@ class SshTransport:
             while channel.recv_stderr_ready() and len(stderr) <= MOST_OUTPUT:
                 stderr += channel.recv_stderr(2**16)
             if len(stdout) + len(stderr) > MOST_OUTPUT:
-                raise RemoteFailure(self.worker, f"{program} says more than {MOST_OUTPUT:,} bytes")
+                raise RemoteFailure(self.worker, f"{program} prints more than {MOST_OUTPUT:,} bytes")
             if ended and not channel.exit_status_ready():
                 channel.status_event.wait(timeout=min(left, POLL_SECONDS))
         code = channel.recv_exit_status()
@@ -446,7 +448,7 @@ class SshTransport:
 
     @contextmanager
     def _translate_errors(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
-        """Turn all errors into our own. A connection that has lost an answer is closed at once."""
+        """Translate all errors into ClusterError. A connection that has lost an answer is closed at once."""
         if self._closed:
             raise Unreachable(self.worker, f"{doing}: the connection is closed")
         try:
@@ -473,7 +475,7 @@ class SshTransport:
         except Exception as error:
             self.close()
             raise RemoteFailure(
-                self.worker, f"{doing}: its answer makes no sense ({type(error).__name__}: {error})"
+                self.worker, f"{doing}: its answer is invalid ({type(error).__name__}: {error})"
             ) from error
 
 

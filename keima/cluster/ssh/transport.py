@@ -1,4 +1,4 @@
-"""Files to and from a machine, and programs on it: what the cluster needs of SSH, and the same for local folders."""
+"""Files to and from a machine, and programs on it: the cluster's interface to SSH, and the same for local folders."""
 
 import errno
 import os
@@ -257,7 +257,7 @@ class LocalStream:
         left = memoryview(data)
         while left:
             if self._input.closed or not _wait_until_ready(self._input.fileno(), select.POLLOUT, SEND_SECONDS):
-                raise Unreachable(self._worker, f"its program takes nothing for {SEND_SECONDS:g} s")
+                raise Unreachable(self._worker, f"its program has read nothing for {SEND_SECONDS:g} s")
             try:
                 left = left[os.write(self._input.fileno(), left) :]
             except BrokenPipeError as error:
@@ -304,7 +304,7 @@ def check_name(name: str) -> str:
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
-        raise ValueError(f"{name!r} is no name within a machine's folder")
+        raise ValueError(f"{name!r} is not a name within a machine's folder")
     return name
 
 
@@ -338,7 +338,7 @@ def check_folder_entered(worker: str, root: str, done: Completed) -> Completed:
     said = done.stderr.decode("utf-8", "replace")
     if done.code != NO_FOLDER or NO_FOLDER_SAID not in said:
         return done
-    why = " ".join(said.partition(NO_FOLDER_SAID)[0].split()) or "it cannot be entered"
+    why = " ".join(said.partition(NO_FOLDER_SAID)[0].split()) or "it cannot be opened"
     number = next((number for number in REMEDIES if os.strerror(number) in why), errno.EACCES)
     raise RemoteFailure(worker, f"the folder {root} cannot be made there ({why})", REMEDIES[number])
 
@@ -365,13 +365,13 @@ def check_readable(worker: str, path: str, mode: int, size: int, limit: int) -> 
         RemoteFailure: it is a folder, or the like.
     """
     if not stat.S_ISREG(mode):
-        raise RemoteFailure(worker, f"{path} is no file", "remove what is in its place")
+        raise RemoteFailure(worker, f"{path} is not a file", "remove whatever is at this path")
     if size > limit:
         raise FileTooLarge(f"{worker}: {path} holds {size:,} bytes, more than the {limit:,} allowed for it")
 
 
 def remote_failure(worker: str, doing: str, error: OSError) -> RemoteFailure:
-    """Return the error as a RemoteFailure, with a remedy for the most common ones."""
+    """Convert the error to a RemoteFailure, with a remedy for the most common ones."""
     return RemoteFailure(worker, f"{doing}: {error.strerror or error}", REMEDIES.get(error.errno or 0, ""))
 
 

@@ -169,7 +169,7 @@ def _option_lookup(worker: str) -> Callable[[str], Options]:
 
 @contextmanager
 def _translate_connect_errors(worker: str, hop: Hop, chain: Sequence[Connection]) -> Iterator[None]:
-    """Translate the errors of connecting into our own."""
+    """Translate the errors of connecting into ClusterError."""
     try:
         yield
     except ClusterError:
@@ -183,7 +183,7 @@ def _translate_connect_errors(worker: str, hop: Hop, chain: Sequence[Connection]
 
 
 def _connect_error(worker: str, hop: Hop, error: Exception) -> ClusterError:
-    """Return our error for a machine that cannot be reached."""
+    """Return the ClusterError for a machine that cannot be reached."""
     where = "what its ProxyCommand leads to" if hop.command else f"{hop.host} port {hop.port}"
     match error:
         case socket.gaierror():
@@ -203,7 +203,9 @@ def _connect_error(worker: str, hop: Hop, error: Exception) -> ClusterError:
         case paramiko.ChannelException():
             return Unreachable(worker, f"the machine before {where} cannot reach it ({error.text})")
         case paramiko.ssh_exception.IncompatiblePeer():
-            return Refused(worker, f"{where} and we have no algorithm in common ({error})", "update its OpenSSH")
+            return Refused(
+                worker, f"{where} and this machine have no algorithm in common ({error})", "update its OpenSSH"
+            )
         case OSError(filename=None):
             return Unreachable(worker, f"no connection to {where} ({error})")
         case OSError():  # a file of ours, such as known_hosts
@@ -213,7 +215,7 @@ def _connect_error(worker: str, hop: Hop, error: Exception) -> ClusterError:
                 worker, f"{where} does not answer as an SSH server does ({error or 'no answer in time'})"
             )
         case _:  # an answer that paramiko does not handle
-            return Unreachable(worker, f"{where} answers what makes no sense ({type(error).__name__}: {error})")
+            return Unreachable(worker, f"{where} sends an invalid answer ({type(error).__name__}: {error})")
 
 
 def _open_connection(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds: float) -> Connection:
@@ -252,7 +254,7 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
     scan = host_keys.KeyScan(f"-t {kind} -p {hop.port}", hop.host) if direct else None
     if host_keys.check_host_key(worker, known, key, accept_new=accept_new, scan=scan):
         log.warning(
-            "%s: believed its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
+            "%s: accepted its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
         )
 
 
@@ -273,7 +275,7 @@ def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
         except paramiko.SSHException as error:
             if not agent.silent:
                 raise
-            raise _silent_agent_error(worker, "the SSH agent has a key, but signs nothing with it") from error
+            raise _silent_agent_error(worker, "the SSH agent has a key, but does not sign with it") from error
         if agent.silent:
             raise _silent_agent_error(worker, "the SSH agent does not answer")
     raise _login_error(worker, hop, files, len(files.keys) + len(keys))
@@ -301,13 +303,15 @@ def _try_keys(
             if connection.is_active() and "timeout" not in str(error):
                 continue
             if not count or connection.is_active():
-                raise EOFError("no answer to our key") from error
+                raise EOFError("no answer to the key") from error
             raise Refused(
                 worker, f"it hung up after {count + 1} keys that it does not accept", "name the right one as `key_path`"
             ) from error
         if more:
             raise Refused(
-                worker, f"a key is not enough for it, it also wants {more}", "allow keys alone in its sshd_config"
+                worker,
+                f"it accepts no key alone; it also requires {more}",
+                "allow login by key alone in its sshd_config",
             )
         return True
     return False
@@ -337,7 +341,7 @@ def _login_error(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refus
         return Refused(worker, f"there is no key to log in with as {who}", remedy)
     public = " with `-i` and the .pub file of `key_path`" if hop.required else ""
     remedy = f"`ssh-copy-id -p {hop.port} {who}`{public}, or check `user` and `key_path`"
-    return Refused(worker, f"{who} accepts none of our {tried} keys", remedy)
+    return Refused(worker, f"{who} accepts none of the {tried} keys", remedy)
 
 
 @dataclass(frozen=True)
@@ -351,7 +355,7 @@ class _FileKeys:
 
 
 def _file_keys(worker: str, hop: Hop) -> _FileKeys:
-    """Return the keys that can be read, and what is wrong with the others."""
+    """Return the readable keys, and the problems of the others."""
     keys, locked, readable, public = [], [], [], False
     for path in hop.keys:
         try:
@@ -372,7 +376,7 @@ def _file_keys(worker: str, hop: Hop) -> _FileKeys:
             if path == hop.required:
                 raise Refused(
                     worker,
-                    f"the file of `key_path` holds no private key that is understood: {error}",
+                    f"the file of `key_path` does not hold a supported private key: {error}",
                     "`ssh-keygen -p -f` with it rewrites it",
                 ) from error
     return _FileKeys(tuple(keys), tuple(locked), tuple(readable), public)

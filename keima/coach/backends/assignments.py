@@ -20,15 +20,15 @@ SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of a measured number: i
 
 
 class GameChoice(Protocol):
-    """Which game is played, such as a ``Game``; a process that only names it need not compile it."""
+    """Which game is played, such as a ``Game``; a process that only names the game need not compile it."""
 
     @property
     def name(self) -> str:
-        """Of a shipped game, or of a user's own file."""
+        """The name of a shipped game, or of a user's own file."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the game."""
+        """The options of the game."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,8 @@ class AssignmentBook:
         return True
 
     def withdrawn(self, heartbeats: Callable[[], Mapping[str, Heartbeat | None]]) -> dict[str, int]:
-        """For each lowered worker that has confirmed it: how many of its granted games it has not begun and will not
-        begin.
+        """Return, for each lowered worker that has confirmed it, how many of its granted games it has not begun and
+        will not begin.
 
         Args:
             heartbeats: returns the last heartbeat of each worker; called only if there is a lowered worker.
@@ -149,7 +149,7 @@ class AssignmentBook:
         return found
 
     def record_receipt(self, worker: str, batch_id: str, refused: str) -> None:
-        """Note whether the last batch of ``worker`` was refused, and why (empty: it was accepted)."""
+        """Record whether the last batch of ``worker`` was refused, and why (empty: it was accepted)."""
         self.refusals.pop(worker, None)
         if refused:
             self.refusals[worker] = f"batch {batch_id} is in the run's quarantine/: {refused}"
@@ -185,7 +185,7 @@ class AssignmentBook:
         return self._stopped
 
     def is_due(self, worker: str) -> bool:
-        """Whether the lease of ``worker`` must be renewed now."""
+        """Return whether the lease of ``worker`` must be renewed now."""
         return self._clock() >= self._renew_at.get(worker, float("-inf"))
 
     def next_assignment(self, worker: str, *, parallel_games: int | None = None) -> Assignment:

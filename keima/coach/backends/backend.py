@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class SelfPlayBackend(Protocol):
     """The workers of a run.
 
-    What cannot be written or reached now is tried again at the next call; nothing is lost meanwhile.
+    Whatever cannot be written or reached now is retried at the next call; nothing is lost meanwhile.
     """
 
     @property
@@ -46,7 +46,7 @@ class SelfPlayBackend(Protocol):
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are stored here.
 
-        The backend remembers this, also for a worker that leaves and comes back.
+        The backend keeps this grant for a worker that leaves and comes back.
         """
 
     def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
@@ -70,7 +70,8 @@ class SelfPlayBackend(Protocol):
         """
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
-        """Take note that the batch is stored: raise the worker's account to ``delivered`` games, then delete its copy.
+        """Acknowledge that the batch is stored: raise the worker's account to ``delivered`` games, then delete its
+        copy.
 
         Args:
             refused: why the batch is in quarantine (empty: it is not). The worker shows it until a good batch comes.
@@ -83,7 +84,7 @@ class SelfPlayBackend(Protocol):
         """Return the state of the cluster; None if this machine plays."""
 
     def match_executors(self) -> MatchExecutors | None:
-        """Return what plays evaluation games on the workers; None: the caller must play them itself."""
+        """Return the executors of evaluation games on the workers; None: the caller must play these games itself."""
 
     def close(self) -> None:
         """Let the workers deliver their finished games, and end them."""
@@ -130,7 +131,7 @@ class FolderBackend:
             self.assign(worker)
 
     def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """See ``SelfPlayBackend``; all workers get the same, whatever their speed."""
+        """See ``SelfPlayBackend``; all workers get the same number, whatever their speed."""
         return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
 
     def withdrawn(self) -> dict[str, int]:
@@ -157,7 +158,7 @@ class FolderBackend:
             (WorkerFolder(self.root / batch.worker).outbox / batch.file_name).unlink(missing_ok=True)
 
     def heartbeats(self) -> dict[str, Heartbeat | None]:
-        """See ``SelfPlayBackend``; an unreadable heartbeat counts as none."""
+        """See ``SelfPlayBackend``; an unreadable heartbeat counts as missing."""
         heartbeats: dict[str, Heartbeat | None] = {}
         for name, folder in self.folders.items():
             try:
@@ -211,7 +212,9 @@ class FolderBackend:
         ]
 
     def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
-        """Write the files of players into all inboxes; a worker removes those that its assignment no longer names."""
+        """Write the model files of players into all inboxes; a worker removes those that its assignment no longer
+        names.
+        """
         for folder in self.folders.values():
             for player, data in players.items():
                 try:
@@ -245,7 +248,7 @@ class InlineBackend(FolderBackend):
         return batches or super().collect()
 
     def match_executors(self) -> None:
-        """See ``SelfPlayBackend``; there is no other process that could play them."""
+        """See ``SelfPlayBackend``; there is no other process that could play these games."""
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""

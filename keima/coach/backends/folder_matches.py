@@ -1,4 +1,4 @@
-"""Evaluation games of workers whose outboxes, or mirrors of them, are folders of this machine."""
+"""Evaluation games of workers whose outboxes, or mirrors of them, are folders on this machine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -24,13 +24,13 @@ class PendingBatch:
 
 
 def batch_in(root: Path, worker: str, batch_id: str) -> PendingBatch:
-    """The batch in the outbox of a worker whose folder is in ``root``."""
+    """Return the batch in the outbox of a worker whose folder is in ``root``."""
     path = root / worker / "outbox" / f"{batch_id}{SUFFIX}"
     return PendingBatch(worker=worker, batch_id=batch_id, fetch=partial(read_limited, path))
 
 
 def pending_batches(root: Path, files: Mapping[str, Collection[str]]) -> list[PendingBatch]:
-    """The batches of these files, by worker, oldest first for each worker."""
+    """Return the batches of these files, by worker, oldest first for each worker."""
     return [
         batch_in(root, worker, name.removesuffix(SUFFIX)) for worker in sorted(files) for name in sorted(files[worker])
     ]

@@ -1,4 +1,4 @@
-"""Rank 0 of a Coach's learner with several ranks: the others repeat what it does.
+"""Rank 0 of a Coach's learner with several ranks; the other ranks repeat its calls.
 
 Every rank has its own learner and window. Only rank 0 has workers and a ledger; it sends the others each batch that
 enters its window and each call of its learner. So all ranks draw the same positions for a step, and each computes its
@@ -22,13 +22,13 @@ from keima.replay.window import ReplayWindow
 
 
 def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
-    """Send a command to the other ranks, which read it by ``next_command``; no longer once one of them is lost."""
+    """Send a command to the other ranks, which read it with ``next_command``; do nothing once one of them is lost."""
     if not ranks.is_alone and not ranks.lost:
         ranks.broadcast_next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 
 def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
-    """The next command of rank 0, with its details and payload."""
+    """Return the next command of rank 0, with its details and payload."""
     header, _, payload = ranks.broadcast_next_message().partition(b"\n")
     details = json.loads(header)
     return details.pop("what"), details, payload
@@ -36,7 +36,7 @@ def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
 
 @contextmanager
 def lead_ranks(ranks: Ranks, settings: Settings) -> Iterator[None]:
-    """Within the block, the other ranks have a learner and a window for these settings; after it they end."""
+    """Give the other ranks a learner and a window for these settings within the block; end them after it."""
     modules = {name: source_of(name).decode() for name in settings.own_modules}  # other machines may lack them
     send_command(ranks, "begin", settings=settings.model_dump(mode="json"), modules=modules)
     try:

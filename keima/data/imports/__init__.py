@@ -1,1 +1,1 @@
-"""Games that other programs or people played: PGN and SGF files, and files of games to start a run with."""
+"""Games from other sources: PGN and SGF files, and files of games to start a run with."""

@@ -1,6 +1,6 @@
 """Training games from files: batches of self-play, chess games in PGN, Go games in SGF.
 
-Unusable games are left out and reported with their place; they never stop the reading.
+Unusable games are left out and reported with their place; they never stop the reader.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class Chunk:
 
 
 def find_game_files(data: Path) -> list[Path]:
-    """The game files in a folder and its subfolders, or the games of a run in its folder; sorted.
+    """Return the game files in a folder and its subfolders, or the games of a run in its folder; sorted.
 
     Raises:
         ValueError: there are none.
@@ -55,7 +55,8 @@ def find_game_files(data: Path) -> list[Path]:
 
 
 def find_games(runs: Path, game: str | None = None) -> Path:
-    """The newest run in ``runs`` that has games of ``game`` (or of any game), else the sample games of the checkout.
+    """Return the newest run in ``runs`` that has games of ``game`` (or of any game), else the sample games of the
+    checkout.
 
     Raises:
         ValueError: neither is of ``game``.
@@ -70,7 +71,7 @@ def find_games(runs: Path, game: str | None = None) -> Path:
 
 
 def _read_game_name(run: Path) -> str | None:
-    """The game of a run; None if its settings cannot be read."""
+    """Return the game of a run; None if its settings cannot be read."""
     try:
         return load_settings(run / "config.yaml").game.name
     except (OSError, ValueError):
@@ -78,12 +79,12 @@ def _read_game_name(run: Path) -> str | None:
 
 
 def file_size(path: Path) -> int:
-    """The size in bytes; -1 if there is no such file."""
+    """Return the size in bytes; -1 if there is no such file."""
     return path.stat().st_size if path.is_file() else -1
 
 
 def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
-    """The games in a file, a few at a time."""
+    """Yield the games in a file, a few at a time."""
     try:
         if path.suffix.lower() == BATCHES:
             yield _read_batch(path, game)
@@ -95,7 +96,7 @@ def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
 
 
 def _read_batch(path: Path, game: Game) -> Chunk:
-    """A batch of self-play without its invalid games."""
+    """Read a batch of self-play and remove its invalid games."""
     batch = decode_batch(read_limited(path, BatchLimits().max_bytes))
     try:
         verify_batch(batch, game)
@@ -116,7 +117,7 @@ def _read_batch(path: Path, game: Game) -> Chunk:
 
 
 def _select_columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
-    """The columns of some games of a batch."""
+    """Return the columns of some games of a batch."""
     chosen = np.zeros(batch.num_games, np.bool_)
     chosen[list(games)] = True
     positions = np.repeat(chosen, batch.lengths)
@@ -145,7 +146,7 @@ def _read_imported(path: Path, game: Game) -> Iterator[Chunk]:
 
 
 def _estimate_lines(path: Path) -> float:
-    """An estimate from the first lines."""
+    """Estimate the number of lines from the first ones."""
     with path.open("rb") as file:
         begin = file.read(PROBE_BYTES)
     packed = path.suffix == ".zst"

@@ -25,13 +25,13 @@ class ImportedGame:
 
 
 def infer_resigned(returns: NDArray[np.float32]) -> int:
-    """The ``resigned`` entry of a game that the rules did not end: the loser resigned, or both agreed on a draw."""
+    """Return the ``resigned`` entry of a game that the rules did not end: the loser resigned, or a draw was agreed."""
     return AGREED if returns[0] == 0 else 1 + int(np.argmin(returns))
 
 
 @compiled
 def play_to_end(rules: Rules, state: States, actions: Actions) -> int:
-    """Play legal actions in place until the game is over; returns how many were played."""
+    """Play legal actions in place until the game is over; return how many were played."""
     step, terminal = rules.step, rules.terminal
     for ply in range(actions.size):
         if terminal(state):
@@ -41,7 +41,7 @@ def play_to_end(rules: Rules, state: States, actions: Actions) -> int:
 
 
 def state_after_actions(game: Game, actions: Sequence[int] | Actions) -> States:
-    """The state after legal actions from the start."""
+    """Return the state after legal actions from the start."""
     state = game.initial_state()
     play_to_end(game.rules, state, np.asarray(actions, np.int32))
     return state
@@ -50,7 +50,7 @@ def state_after_actions(game: Game, actions: Sequence[int] | Actions) -> States:
 def make_imported_batch(
     games: Sequence[ImportedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
 ) -> GameBatch:
-    """A batch of imported games: the policy target is the move played, the value of each position is the result.
+    """Return a batch of imported games: the policy target is the move played, the value of each position is the result.
 
     Args:
         games: two-player games with alternating moves.

@@ -16,7 +16,7 @@ CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends with only 
 
 
 def read_pgn_games(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of a PGN file of any size, one by one, under the rules of ``game``.
+    """Yield the games of a PGN file of any size, one by one, under the rules of ``game``.
 
     A game that continued after these rules end it, for example by threefold repetition or its length, is cut there and
     gets the result of the rules. Games from other positions, without moves or without a result are bad.

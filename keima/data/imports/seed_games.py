@@ -33,7 +33,7 @@ class UnusableGames:
     first: list[str] = field(default_factory=list)
 
     def filter_usable(self, path: Path, games: Iterable[ImportedGame | BadGame]) -> Iterator[ImportedGame]:
-        """The usable games of a file; the others are counted and logged."""
+        """Yield the usable games of a file; the others are counted and logged."""
         inside = f"{path.relative_to(self.source)}, " if path != self.source else ""
         for game in games:
             if isinstance(game, ImportedGame):
@@ -46,7 +46,7 @@ class UnusableGames:
                 log.info("%s, line %d: a game is left out: %s", path, game.line, game.reason)
 
     def __str__(self) -> str:
-        """How many games were left out, and why."""
+        """Return how many games were left out, and why."""
         reasons = "; ".join(self.first)
         return f"{self.count:,} left out" + (
             f" ({reasons}{' ...' if self.count > MOST_NAMED else ''})" if reasons else ""
@@ -104,7 +104,7 @@ def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable
 
 
 def read_games_of_kind(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of a file: PGN if ``kind`` is chess, else SGF."""
+    """Return the games of a file: PGN if ``kind`` is chess, else SGF."""
     if kind == "chess":
         from keima.data.imports.pgn_games import read_pgn_games  # here, because it compiles chess
 
@@ -115,7 +115,7 @@ def read_games_of_kind(path: Path, kind: str, game: Game) -> Iterator[ImportedGa
 
 
 def list_source_files(source: Path, endings: tuple[str, ...]) -> list[Path]:
-    """A file, or the files with these endings in a folder and its subfolders, sorted.
+    """Return a file, or the files with these endings in a folder and its subfolders, sorted.
 
     Raises:
         OSError: there is no such file or folder.
@@ -134,12 +134,12 @@ def list_source_files(source: Path, endings: tuple[str, ...]) -> list[Path]:
 
 
 def _find_event(ledger: Ledger, kind: str, source: Path) -> str:
-    """The event of this kind about the file; empty if there is none."""
+    """Return the event of this kind about the file; empty if there is none."""
     return next((text for noted, _, text, _ in ledger.events() if noted == kind and text.startswith(f"{source}: ")), "")
 
 
 def _source_sha256(source: Path, files: Sequence[Path]) -> str:
-    """The SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal."""
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal."""
     digests = []
     for path in files:
         with path.open("rb") as file:

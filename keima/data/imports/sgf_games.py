@@ -19,7 +19,7 @@ MOST_APART = 1.0  # points between the komi of a game and ours; people play alik
 
 
 def read_sgf_games(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of an SGF file of any size, one by one, under the rules of ``game``; only main lines.
+    """Yield the games of an SGF file of any size, one by one, under the rules of ``game``; only main lines.
 
     Bad are games on another board or from other positions (including handicaps), with a komi more than ``MOST_APART``
     from that of ``game``, without moves or a result, forfeited, or with illegal moves or moves out of turn.
@@ -61,7 +61,7 @@ def _convert_game(found: SgfGame, game: Game) -> ImportedGame | BadGame:
 
 
 def _reason_to_refuse(found: SgfGame, game: Game) -> str:
-    """Why a game is bad; empty if it is good."""
+    """Return the reason for rejecting a game; empty if it is good."""
     size, komi = game.options["size"], game.options["komi"]
     if found.size != size:
         return f"its board is {found.size} x {found.size}, and not {size} x {size}"
@@ -78,7 +78,7 @@ def _reason_to_refuse(found: SgfGame, game: Game) -> str:
 
 
 def _parse_returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
-    """The returns ``[2]``, with our komi if points were counted; or why they are unknown."""
+    """Return the returns ``[2]``, with our komi if points were counted; or why they are unknown."""
     text = found.result.strip()
     match = RESULT_TEXT.fullmatch(text)
     if text.upper() in DRAW_RESULTS:
@@ -102,7 +102,7 @@ def _count_final_passes(actions: Actions, game: Game) -> int:
 
 @compiled
 def play_while_legal(rules: Rules, state: States, actions: Actions, legal: Actions) -> int:
-    """Play actions in place until the game is over or one is illegal; returns how many were played.
+    """Play actions in place until the game is over or one is illegal; return how many were played.
 
     Args:
         legal: scratch space ``[A]``.

@@ -1,1 +1,1 @@
-"""Games of authors: plain Python functions as a game, the contract, and checks with clear errors."""
+"""Games by users: plain Python functions as a game, the contract, and checks with clear errors."""

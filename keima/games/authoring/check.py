@@ -1,7 +1,7 @@
-"""What a game is like, for its author: whether it keeps the contract, and what random games say about it.
+"""A report on a game for its author: whether it fulfils the contract, and statistics of random games.
 
-``examine_in_process`` does this in a process of its own with a time limit: a kernel that loops without end, or writes
-where it should not, takes its process with it::
+``examine_in_process`` makes the report in a separate process with a time limit, because a kernel that loops forever or
+writes out of bounds takes its process down::
 
     python -m keima.games.authoring.check '{"name": "tic_tac_toe", "options": {}, "games": 24, "seconds": 60}'
 
@@ -47,7 +47,7 @@ STARTUP_SECONDS, SHUTDOWN_SECONDS = (
     20.0,
     10.0,
 )  # seconds that the process needs for its imports, and to report where it hangs
-BROKEN_END = "look for a loop that nothing ends"
+BROKEN_END = "look for an endless loop"
 FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 KERNELS = {  # by the function that calls it
     "play": "step",
@@ -61,7 +61,7 @@ KERNELS = {  # by the function that calls it
 
 @dataclass(frozen=True, kw_only=True)
 class GameReport:
-    """What is known of a game. Without ``broken``, it keeps the contract, and the rest is known."""
+    """The findings about a game. If ``broken`` is empty, it fulfils the contract, and the other fields are set."""
 
     name: str
     players: int = 2
@@ -86,7 +86,7 @@ class GameReport:
 
 
 class GameDoesNotAnswer(ValueError):
-    """A game neither keeps nor breaks the contract: it does not answer, or ends its process."""
+    """A game could not be checked: it does not answer, or ends its process."""
 
 
 @dataclass
@@ -145,14 +145,14 @@ def examine_game(
 
 
 def _describe_error(error: Exception) -> str:
-    """An error that an author's function raised, with its line."""
+    """Return an error that an author's function raised, with its line."""
     frames = traceback.extract_tb(error.__traceback__)
     last = next((frame for frame in reversed(frames) if _is_authors_code(frame.filename)), frames[-1])
-    return f"{Path(last.filename).name}, line {last.lineno}: {type(error).__name__}: {error}; mend this line"
+    return f"{Path(last.filename).name}, line {last.lineno}: {type(error).__name__}: {error}; fix this line"
 
 
 def _is_authors_code(file: str) -> bool:
-    """Whether code in this file is the author's, rather than ours, Python's, or an installed package's."""
+    """Return whether code in this file is the author's, rather than Keima's, Python's, or an installed package's."""
     inside = any(folder in Path(file).parents for folder in (PACKAGE, Path(sys.prefix), Path(sys.base_prefix)))
     return not inside and not file.startswith("<")
 
@@ -183,12 +183,12 @@ def _list_notes(game: Game, cut: float, further: list[str]) -> list[str]:
     if cut >= CUT_OFTEN_SHARE:
         notes.append(f"{cut:.0%} of random games end because they have max_plies = {game.max_plies}; is it too low?")
     if further:
-        notes.append(f"these symmetries hold too, and would multiply what is learned: {', '.join(further)}")
+        notes.append(f"these symmetries hold too, and would multiply the training data: {', '.join(further)}")
     return notes
 
 
 def count_perft_by_depth(game: Game) -> list[int]:
-    """How many ways there are to play 1, 2, 3 ... plies, as deep as is counted at once; none in games of chance."""
+    """Return the number of ways to play 1, 2, 3 ... plies, as deep as counting is quick; none in games of chance."""
     counts: list[int] = []
     while game.num_outcomes == 0 and len(counts) < game.max_plies:
         growth = counts[-1] / counts[-2] if len(counts) > 1 and counts[-2] else counts[-1] if counts else 1
@@ -199,7 +199,7 @@ def count_perft_by_depth(game: Game) -> list[int]:
 
 
 def measure_moves_per_second(game: Game) -> float:
-    """Moves that one core plays in random games in a second."""
+    """Return the number of moves that one core plays in random games in a second."""
     streams = np.ones(1, np.uint64)
     arguments = game.rules, game.start, game.num_actions, game.num_outcomes, streams
     play_random_games(*arguments, 1)
@@ -210,7 +210,7 @@ def measure_moves_per_second(game: Game) -> float:
 
 
 def _name_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
-    """The symmetries of a rectangle but the identity, by name."""
+    """Return all symmetries of a rectangle except the identity, by name."""
     board = np.arange(height * width, dtype=np.int32).reshape(height, width)
     views = {
         "left and right exchanged": board[:, ::-1],
@@ -227,9 +227,10 @@ def _name_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
 
 
 def find_further_symmetries(game: Game) -> list[str]:
-    """The symmetries of a rectangle that are not declared, keep the start, and would hold in random games, by name.
+    """Return the symmetries of a rectangle that are not declared, keep the start, and would hold in random games, by
+    name.
 
-    The positions that other symmetries make would hardly arise in play.
+    Positions made by other symmetries would hardly arise in play.
     """
     if game.num_outcomes:
         return []
@@ -255,7 +256,7 @@ def _is_symmetry(game: Game, points: NDArray[np.int32]) -> bool:
 
 
 def _show_sample(played: _RandomGame) -> list[str]:
-    """The moves of a game, and some of its boards."""
+    """Return the moves of a game, and some of its boards."""
     last = len(played.boards) - 1
     shown = sorted({round(at) for at in np.linspace(0, last, min(SAMPLE_BOARDS, last + 1))})
     lines: list[str] = []
@@ -273,7 +274,7 @@ def check_game_once(name: str, options: dict[str, Any], *, say: Callable[[str], 
         say: is told when the check begins.
 
     Raises:
-        GameFails: it breaks the contract, does not answer, or ends its process; the text says what to do.
+        GameDoesNotAnswer: it breaks the contract, does not answer, or ends its process; the text says what to do.
     """
     rules = sorted(imported_sources(PACKAGE / "games" / "authoring" / "contract.py"))
     what = json.dumps([options, *(file.read_text(encoding="utf-8") for file in rules)], sort_keys=True)
@@ -297,10 +298,10 @@ def examine_in_process(
     seconds: float = 120.0,
     contract_only: bool = False,
 ) -> GameReport:
-    """``examine_game`` in a process of its own.
+    """Call ``examine_game`` in a separate process.
 
     Raises:
-        GameFails: it did not answer within ``seconds``, or crashed; the text says where.
+        GameDoesNotAnswer: it did not answer within ``seconds``, or crashed; the text says where.
     """
     request = {"name": name, "options": options, "games": games, "seconds": seconds, "contract_only": contract_only}
     command = [*program_of("keima.games.authoring.check"), json.dumps(request)]
@@ -323,13 +324,15 @@ def examine_in_process(
         lines = done.stderr.strip().splitlines()
         raise GameDoesNotAnswer(f"{name} ends its process: {lines[-1] if lines else f'exit code {done.returncode}'}")
     raise GameDoesNotAnswer(
-        f"{place} crashes with signal {-done.returncode}; look for an index beyond an array, which compiled code does "
-        "not notice"
+        f"{place} crashes with signal {-done.returncode}; look for an index out of bounds, which compiled code does "
+        "not check"
     )
 
 
 def _find_stop_place(text: str) -> str:
-    """Where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a kernel."""
+    """Return where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a
+    kernel.
+    """
     for file, line, function in FRAME.findall(text):
         if _is_authors_code(file):
             return f"{Path(file).name}, line {line}: {function}"
@@ -339,7 +342,7 @@ def _find_stop_place(text: str) -> str:
 
 
 def main() -> int:
-    """Examine the game that the command line asks for, and stop where it does not end."""
+    """Examine the game that the command line names, and stop if it does not terminate."""
     request = json.loads(sys.argv[1])
     faulthandler.enable()
     faulthandler.dump_traceback_later(request.pop("seconds"), exit=True)

@@ -1,4 +1,4 @@
-"""Comparing a game's rules with OpenSpiel's, move by move over random games."""
+"""Compare a game's rules with OpenSpiel's, move by move over random games."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ Renumber = Callable[[int], int]
 
 
 class GamesDiffer(AssertionError):
-    """The game is not OpenSpiel's; the text has the first difference, the moves that lead there, and both boards."""
+    """The game differs from OpenSpiel's; the text has the first difference, the moves to it, and both boards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What was compared without finding a difference."""
+    """The extent of a comparison that found no difference."""
 
     games: int
     positions: int
@@ -59,7 +59,7 @@ def check_against(
 
     Raises:
         ValueError: OpenSpiel is not installed, or has no such game, or one that does not fit the contract.
-        Differs: the games are not the same.
+        GamesDiffer: the games are not the same.
     """
     theirs = load_game("openspiel", game=openspiel)
     if game.num_players != theirs.num_players:
@@ -115,7 +115,7 @@ class _PairedPosition:
 
 
 def _compare_one_game(sides: _PairedGames, random: np.random.Generator) -> tuple[int, int]:
-    """Compare all positions of one game; returns how many they were, and the passes of one game alone."""
+    """Compare all positions of one game; return their number, and the passes of one game alone."""
     pair = _PairedPosition(sides.ours.initial_state(), sides.theirs.initial_state())
     while True:
         over = sides.ours.terminal(pair.ours)
@@ -146,7 +146,7 @@ def _compare_returns(sides: _PairedGames, pair: _PairedPosition) -> None:
 
 
 def _play_lone_pass(sides: _PairedGames, pair: _PairedPosition) -> None:
-    """Where the players to move differ, play a pass that is the only legal move in one of the games."""
+    """Play a pass that is the only legal move in one of the games where their players to move differ."""
     for game, state in ((sides.ours, pair.ours), (sides.theirs, pair.theirs)):
         same = sides.ours.current_player(pair.ours) == sides.theirs.current_player(pair.theirs)
         legal = game.legal_actions(state)
@@ -170,7 +170,7 @@ def _describe_mover(player: int) -> str:
 
 
 def _pair_moves(sides: _PairedGames, pair: _PairedPosition) -> dict[int, int]:
-    """OpenSpiel's number of each of our legal moves or possible outcomes, once the others are shown to be missing."""
+    """Return OpenSpiel's number of each of our legal moves or possible outcomes; raise if the moves differ."""
     chance = _is_chance_to_move(sides, pair)
     ours, theirs = (
         _move_probabilities(sides.ours, pair.ours, chance=chance),
@@ -202,7 +202,7 @@ def _renumber_function_name(chance: bool) -> str:
 
 
 def _move_probabilities(game: Game, state: States, *, chance: bool) -> dict[int, float]:
-    """The legal moves, or the possible outcomes with their probabilities."""
+    """Return the legal moves, or the possible outcomes with their probabilities."""
     if chance:
         outcomes, probabilities = game.chance_outcomes(state)
         return dict(zip(outcomes.tolist(), probabilities.tolist(), strict=True))
@@ -210,7 +210,7 @@ def _move_probabilities(game: Game, state: States, *, chance: bool) -> dict[int,
 
 
 def _choose_pairing(sides: _PairedGames, ours: list[int], theirs: list[int], *, chance: bool) -> str:
-    """How the moves are paired: decided by those of the first position that has any."""
+    """Choose how the moves are paired, by the first position that has any."""
     if sides.given[chance] is not None:
         return GIVEN_ACTION
     names = {_describe_move(sides.ours, number, chance=chance) for number in ours}
@@ -220,7 +220,7 @@ def _choose_pairing(sides: _PairedGames, ours: list[int], theirs: list[int], *, 
 def _label_moves(
     sides: _PairedGames, numbers: list[int], paired_by: str, *, chance: bool, mine: bool
 ) -> dict[str, int]:
-    """The moves by what they have in common with their likes in the other game."""
+    """Return the moves by the labels that pair them with moves of the other game."""
     renumber = sides.given[chance] if mine else None
     if paired_by == NAMES:
         return {
@@ -246,7 +246,7 @@ def _require_same(sides: _PairedGames, pair: _PairedPosition, same: bool, text: 
     """Raise the first difference.
 
     Raises:
-        Differs: with the text, unless ``same``; or the error by which OpenSpiel failed.
+        GamesDiffer: with the text, unless ``same``; or the error by which OpenSpiel failed.
     """
     raise_kept_error()
     if not same:

@@ -101,7 +101,7 @@ def check_game(game: Game, *, games: int = 24, seed: int = 0) -> None:
 
 
 def is_symmetry(game: Game, points: Table, actions: Table, start: States, *, games: int = 6) -> bool:
-    """Whether a symmetry of points and actions, under which the start is ``start``, is one of the rules.
+    """Return whether a symmetry of points and actions, under which the start is ``start``, holds in the rules.
 
     The game has no chance. A few random games are played beside their mirror images.
     """
@@ -236,7 +236,7 @@ def _check_symmetry_tables(game: Game) -> None:
         _require(
             (np.sort(table, axis=1) == np.arange(size)).all(),
             game,
-            f"{name} has a row that is no permutation",
+            f"{name} has a row that is not a permutation",
             f"let every row have each number from 0 to {size - 1} once",
         )
         _require(
@@ -334,14 +334,14 @@ def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
         _require(
             np.array_equal(game.returns(state), game.returns(states[0])),
             game,
-            f"a symmetric game ends otherwise: symmetry {y} is none of the rules",
+            f"a symmetric game ends differently: symmetry {y} does not hold in the rules",
             "leave this symmetry out, or correct what the rules say of the end",
             moves,
         )
 
 
 def _playable_actions(game: Game, state: States) -> Actions:
-    """The actions or outcomes that can be played where the game is not over."""
+    """Return the actions or outcomes that can be played where the game is not over."""
     return game.chance_outcomes(state)[0] if game.current_player(state) == CHANCE else game.legal_actions(state)
 
 
@@ -354,7 +354,7 @@ def _check_position(game: Game, state: States, moves: Moves) -> None:
     _require(
         0 <= player < game.num_players or chance or over,
         game,
-        f"current_player is nobody: {player}",
+        f"current_player returns {player}, which is not a player",
         f"return a player from 0 to {game.num_players - 1}, or CHANCE where num_outcomes says that there is chance",
         moves,
     )
@@ -397,11 +397,11 @@ def _check_position(game: Game, state: States, moves: Moves) -> None:
         _require(
             is_svg(drawing), game, "svg gives no SVG", 'return text such as <svg viewBox="0 0 9 9">...</svg>', moves
         )
-    _require(np.array_equal(state, before), game, "looking at a state changes it", UNCHANGED, moves)
+    _require(np.array_equal(state, before), game, "a query changes the state", UNCHANGED, moves)
 
 
 def is_svg(drawing: Any) -> bool:
-    """Whether something is the text of an SVG element."""
+    """Return whether a value is the text of an SVG element."""
     try:
         return isinstance(drawing, str) and ElementTree.fromstring(drawing).tag.rpartition("}")[2] == "svg"
     except ElementTree.ParseError:
@@ -581,7 +581,7 @@ def _check_observation(game: Game, state: States, moves: Moves, seen: Seen) -> N
     )
     same = np.array_equal(planes, game.observe(state))
     _require(same, game, "observe sees a state differently the second time", FROM_STATE, moves)
-    _require(np.array_equal(state, before), game, "looking at a state changes it", UNCHANGED, moves)
+    _require(np.array_equal(state, before), game, "a query changes the state", UNCHANGED, moves)
     # A board can look the same before and after a chance outcome without being the same position.
     look = planes.tobytes() + bytes([game.current_player(state) == CHANCE])
     seen.setdefault((game.hash(state), hashlib.blake2b(look, digest_size=16).digest()), moves.copy())
@@ -643,7 +643,7 @@ def _check_symmetries(game: Game, states: States, moves: Moves) -> None:
 
 
 def _outcome_probabilities(game: Game, state: States) -> Floats:
-    """The probability of each outcome, ``[O]``."""
+    """Return the probability of each outcome, ``[O]``."""
     chances = np.zeros(game.num_outcomes, np.float32)
     outcomes, probabilities = game.chance_outcomes(state)
     chances[outcomes] = probabilities

@@ -1,4 +1,4 @@
-"""Exceptions in Python that compiled code has called: kept until Python code can raise them.
+"""Errors raised in Python that compiled code has called: kept until Python code can raise them.
 
 A C callback has no caller that could catch its exception. Rules that are asked in Python (``keima.games.openspiel``)
 keep it here; what calls compiled code raises it afterwards.

@@ -1,4 +1,4 @@
-"""What numba says about an author's function, as one sentence with file, line and remedy."""
+"""Turn numba's errors about an author's function into one sentence with file, line and remedy."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -29,13 +29,13 @@ REMEDIES = (
     ),
     (
         r"Untyped global name '(\w+)'[^\n]*\n?[^\n]*<class '([^']+)'>",
-        "{1}, of type {2}, is nothing that it knows",
+        "{1}, of type {2}, is not supported by numba",
         "use numbers, tuples and numpy arrays, and write a loop instead of a call",
     ),
     (r"dictobject|DictType", "it uses a dict", "use a tuple or a numpy array with numbers as indices"),
     (
         r"f-string|unicode_type|format spec",
-        "it makes text of numbers",
+        "it converts numbers to text",
         "leave text to move_names and render, and use numbers here",
     ),
     (
@@ -45,7 +45,7 @@ REMEDIES = (
     ),
     (
         r"Cannot unify ([^\n]+?) and ([^\n]+?) for '",
-        "a value is once {1} and once {2}",
+        "a value is sometimes {1} and sometimes {2}",
         "give every variable one type, and another name to the other",
     ),
     (
@@ -85,7 +85,9 @@ OTHERWISE = "write it with numbers, tuples, arrays, ifs and loops"
 def explain_numba_error(
     error: BaseException, functions: Iterable[Callable[..., Any]], fallback: Callable[..., Any]
 ) -> str:
-    """The sentence about an error of numba in one of these functions, of which ``fallback`` could not be compiled."""
+    """Explain numba's error in one of these functions in one sentence; ``fallback`` is the function that failed to
+    compile.
+    """
     text = str(error)
     what, remedy = _find_cause(text) or (_first_line(text) or ASSERTION, OTHERWISE)
     files = {function.__code__.co_filename for function in functions}
@@ -107,7 +109,7 @@ def _find_cause(text: str) -> tuple[str, str] | None:
 
 
 def _find_places(text: str) -> list[tuple[str, int]]:
-    """The names of files and lines in numba's message, the innermost first."""
+    """Return the names of files and lines in numba's message, the innermost first."""
     found = re.findall(r'File "([^"]+)", line (\d+)|(?:from|at) (\S+\.py) \((\d+)\)', text)
     return [(Path(one or other).name, int(line or number)) for one, line, other, number in found]
 

@@ -229,13 +229,13 @@ def plain_game(
 
 
 def is_end_by_result(game: PlainGame, state: States, move: int) -> bool:
-    """Whether ``result`` says that the game is over after ``move``, rather than ``max_plies``."""
+    """Return whether ``result`` says that the game is over after ``move``, rather than ``max_plies``."""
     return call_result(game.plain, board_of_state(game.plain, state).copy(), int(state[PLAYER]), move) is not None
 
 
 @contextmanager
 def _report_errors_at(caller: inspect.FrameInfo) -> Iterator[None]:
-    """Tell errors about the arguments of ``plain_game`` with the line that calls it."""
+    """Report errors about the arguments of ``plain_game`` with the line that calls it."""
     try:
         yield
     except PlainGameError as error:
@@ -249,7 +249,7 @@ def _choose_legal_moves_function(legal_moves: Any, is_legal: Any) -> Any:
 
 
 def _python_function(function: Any) -> Any:
-    """The Python function of one that the author may have compiled."""
+    """Return the Python function, which the author may have compiled."""
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
         raise PlainGameError(f"plain_game takes functions, and one is {function!r}; write it with def")
@@ -262,8 +262,7 @@ def _make_first_board(functions: Functions) -> Board:
         board = functions.start()
     except Exception as error:
         raise PlainGameError(
-            f"{source_line_of(functions.start, error)}: start fails with {type(error).__name__}: {error}; "
-            "mend this line"
+            f"{source_line_of(functions.start, error)}: start fails with {type(error).__name__}: {error}; fix this line"
         ) from error
     if not isinstance(board, np.ndarray) or board.dtype.kind not in "iu" or board.ndim == 0 or board.size == 0:
         raise PlainGameError(
@@ -321,7 +320,7 @@ def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str
 
 
 def _explain_compile_error(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
-    """Why the kernels could not be compiled: the error of the first function that cannot be compiled alone."""
+    """Return why the kernels could not be compiled: the error of the first function that cannot be compiled alone."""
     board = types.Array(numba.from_dtype(rules.board.dtype), rules.board.ndim, "C")
     originals: tuple[Callable[..., Any] | None, ...] = rules.functions[1:]
     written = [function for function in rules.functions if function is not None]
@@ -341,8 +340,8 @@ def _explain_compile_error(error: Exception, rules: PlainRules, functions: list[
 
 
 def make_compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> Any:
-    """The function as numba can compile it: the author's functions that it calls are compiled too, and lists among the
-    constants that it refers to are tuples.
+    """Return the function as numba can compile it: the author's functions that it calls are compiled too, and lists
+    among the constants that it refers to are tuples.
 
     Args:
         memo: what was made before, by identity.
@@ -385,7 +384,7 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def permute_board(board: Board, table: Table) -> Board:
-    """The board under a symmetry, if its last axes are the points."""
+    """Return the board under a symmetry, if its last axes are the points."""
     if table.size not in (board.shape[-1], int(np.prod(board.shape[-2:]))):
         return board
     return board.reshape(-1, table.size)[:, table].reshape(board.shape)
@@ -394,7 +393,7 @@ def permute_board(board: Board, table: Table) -> Board:
 def _make_symmetry_tables(
     symmetries: Any, num_moves: int, shape: tuple[int, int, int], num_outcomes: int
 ) -> tuple[Table, Table, Table]:
-    """The tables of points, moves and outcomes; the symmetry that changes nothing comes first, given or not."""
+    """Return the tables of points, moves and outcomes; the symmetry that changes nothing comes first, given or not."""
     size = shape[1] * shape[2]
     same = [np.arange(count, dtype=np.int32)[None] for count in (size, num_moves, num_outcomes)]
     if symmetries is None:
@@ -430,7 +429,8 @@ def _has_permutations(table: Table, size: int) -> bool:
 
 
 def make_move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:
-    """What symmetries ``[Y, H * W]`` do to moves, ``[Y, moves]``: to points of planes, pairs of points, or columns.
+    """Return what symmetries ``[Y, H * W]`` do to moves, ``[Y, moves]``: to points of planes, pairs of points, or
+    columns.
 
     Raises:
         PlainGameError: the moves are nothing of these.
@@ -489,7 +489,9 @@ def _parse_move(numbers: dict[str, int], text: str) -> int:
 
 
 def draw_board(board: Board) -> str:
-    """A board of two axes as rows of ``.XO``, or of numbers, with the names of rows and columns; any other as numpy."""
+    """Return a board of two axes as rows of ``.XO``, or of numbers, with the names of rows and columns; any other as
+    numpy.
+    """
     if board.ndim != 2:
         return str(board)
     marked = set(np.unique(board).tolist()) <= MARKS.keys()

@@ -54,7 +54,7 @@ VIEW = "planes must return an array [C, H, W], or several of [H, W]"
 
 
 class KernelGlobals(NamedTuple):
-    """What the kernels of a game are written around: the author's functions, compiled, and constants."""
+    """The globals of a game's kernels: the author's functions, compiled, and constants."""
 
     legal_moves: Callable[..., Any]
     play: Callable[..., Any]
@@ -74,22 +74,22 @@ class KernelGlobals(NamedTuple):
 
 
 def count_results_in_state(players: int) -> int:
-    """The returns that a state has: with two players, that of the first tells the other's."""
+    """Return the number of returns in a state: with two players, the first player's determines the other's."""
     return players if players > 2 else 1
 
 
 def first_board_word(players: int) -> int:
-    """The first word of the board in a state."""
+    """Return the first word of the board in a state."""
     return RESULT + count_results_in_state(players)
 
 
 def player_number(index: int, players: int) -> int:
-    """How the author's functions call the player with this index from 0."""
+    """Return the number by which the author's functions call the player with this index from 0."""
     return index + 1 if players > 2 else (1, -1)[index]
 
 
 def view_board_words(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> Board:
-    """A view ``shape`` of the numbers of ``dtype`` in ``state`` from word ``first``, without reference counts.
+    """Return a view ``shape`` of the numbers of ``dtype`` in ``state`` from word ``first``, without reference counts.
 
     It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
     """
@@ -125,7 +125,7 @@ def _view_board_words(context: Any, state: Any, first: Any, shape: Any, dtype: A
 
 @inlined
 def insert_move(out: Actions, count: int, move: int, actions: int) -> int:
-    """Insert a move into ``count`` ascending ones, if it is new and from 0 to ``actions`` - 1; returns their number."""
+    """Insert a move into ``count`` ascending ones, if it is new and from 0 to ``actions`` - 1; return their number."""
     at = count
     while at > 0 and out[at - 1] > move:
         at -= 1
@@ -139,7 +139,7 @@ def insert_move(out: Actions, count: int, move: int, actions: int) -> int:
 
 @inlined
 def mix_bits(word: Any) -> Any:
-    """64 bits that all depend on all of ``word`` (SplitMix64)."""
+    """Return 64 bits that all depend on all of ``word`` (SplitMix64)."""
     word = word * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -183,7 +183,7 @@ def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
 
 
 def has_any_move(moves: Any, actions: int) -> bool:
-    """Whether there is a legal move among what ``write_moves`` takes."""
+    """Return whether there is a legal move among the moves that ``write_moves`` takes."""
     if isinstance(moves, np.ndarray) and moves.dtype == np.bool_:
         return bool(moves.any())
     return any(0 <= move < actions for move in moves)
@@ -220,7 +220,7 @@ def _compiled_player_after_chance(value: Any, player: Any, players: Any) -> Any:
 
 
 def next_player(value: Any, player: int, players: int) -> int:
-    """The next player, where ``play`` returned ``value``."""
+    """Return the next player, where ``play`` returned ``value``."""
     if value is None:
         return player_after(player, players)
     return nearest_player(value, players)
@@ -228,7 +228,7 @@ def next_player(value: Any, player: int, players: int) -> int:
 
 @inlined
 def player_after(player: int, players: int) -> int:
-    """The player who moves next in turn."""
+    """Return the player whose turn is next."""
     if players > 2:
         return player % players + 1
     return -player if players == 2 else player
@@ -236,7 +236,7 @@ def player_after(player: int, players: int) -> int:
 
 @inlined
 def nearest_player(value: int, players: int) -> int:
-    """The number of a player that is nearest to ``value``, since kernels cannot raise."""
+    """Return the player's number that is nearest to ``value``, since kernels cannot raise."""
     if players > 2:
         return min(max(value, 1), players)
     return 1 if value > 0 else -1
@@ -313,7 +313,7 @@ def _compiled_has_chance(value: Any) -> Any:
 
 
 def write_outcome(value: Any, out: Returns) -> bool:
-    """Whether the game is over, where ``result`` returned ``value``; if so, ``out`` has the results."""
+    """Return whether the game is over, where ``result`` returned ``value``; if so, ``out`` has the results."""
     if value is None:
         return False
     out[:] = value
@@ -433,7 +433,7 @@ def _compiled_write_plane(value: Any, out: Any, plane: Any) -> Any:
 
 @compiled
 def any_of(values: Any) -> bool:
-    """Python's ``any``, of an array or a list."""
+    """Return Python's ``any`` of an array or a list."""
     for value in values:
         if value:
             return True
@@ -442,7 +442,7 @@ def any_of(values: Any) -> bool:
 
 @compiled
 def all_of(values: Any) -> bool:
-    """Python's ``all``, of an array or a list."""
+    """Return Python's ``all`` of an array or a list."""
     for value in values:
         if not value:
             return False
@@ -450,13 +450,13 @@ def all_of(values: Any) -> bool:
 
 
 def planes_of_stones(board: Board, player: int) -> Any:
-    """The ``planes`` of a game that has none: the stones of the player to move, and those of the other."""
+    """Return the ``planes`` of a game that has none: the stones of the player to move, and those of the other."""
     return board == player, board == -player
 
 
 def make_planes_by_seat(players: int) -> Callable[[Board, int], Any]:
-    """The ``planes`` of a game for three and more players that has none: the stones of the player to move, of the next
-    player, and so on.
+    """Return the ``planes`` of a game for three and more players that has none: the stones of the player to move, of
+    the next player, and so on.
     """
 
     def planes(board: Board, player: int) -> Any:
@@ -512,10 +512,10 @@ def legal_actions_one_by_one(state: States, out: Actions) -> int:
 
 
 def step(state: States, action: int) -> None:
-    """Play, and find out whether the game is over.
+    """Play a move, and determine whether the game is over.
 
-    Where the next player has no move although ``result`` says that the game goes on, it is over too: searches rely on
-    a move. Checks of the game refuse it, but need not find such a position.
+    Where the next player has no move although ``result`` says that the game goes on, it is over too: searches rely on a
+    move. The checks of a game reject this, but may miss such a position.
     """
     board = view_board_words(state, BOARD, SHAPE, DTYPE)
     player = next_player(play(board, state[PLAYER], action), state[PLAYER], PLAYERS)
@@ -548,12 +548,12 @@ def step_with_chance(state: States, action: int) -> None:
 
 
 def has_move(board: Board, player: int) -> bool:
-    """Whether the player has a legal move."""
+    """Return whether the player has a legal move."""
     return has_any_move(legal_moves(board, player), ACTIONS)
 
 
 def has_move_one_by_one(board: Board, player: int) -> bool:
-    """The same for a function that is asked about each move."""
+    """Return whether the player has a legal move, by a function that is asked about each move."""
     for move in range(ACTIONS):
         if legal_moves(board, player, move):
             return True
@@ -561,7 +561,7 @@ def has_move_one_by_one(board: Board, player: int) -> bool:
 
 
 def result_after(board: Board, player: int, move: int) -> Any:
-    """What ``result`` says after a move, which it need not be told."""
+    """Return the ``result`` after a move, for a function without the parameter ``move``."""
     return result(board, player)
 
 
@@ -592,7 +592,7 @@ def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> 
 
 
 def returns(state: States, out: Returns) -> None:
-    """The first player's return, and the opposite for the second; or everyone's."""
+    """Write the first player's return, and the opposite for the second; or every player's."""
     results = view_board_words(state, RESULT, RESULTS, np.float64)
     for player in range(results.size):
         out[player] = np.float32(results[player])
@@ -601,12 +601,12 @@ def returns(state: States, out: Returns) -> None:
 
 
 def observe(state: States, out: Planes) -> None:
-    """The planes as the player to move sees them."""
+    """Write the planes as the player to move sees them."""
     write_planes(planes(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out)
 
 
 def observe_stones(state: States, out: Planes) -> None:
-    """The same where there are only stones, 1 and -1."""
+    """Write the planes where there are only stones, 1 and -1."""
     board, player = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]
     for row in range(SHAPE[0]):
         for column in range(SHAPE[1]):
@@ -650,7 +650,7 @@ def compile_plain_kernels(
     stones: bool,
     with_chance: bool,
 ) -> Rules:
-    """The kernels around the functions of an author's ``module``, whose cache they are kept in.
+    """Compile the kernels around the functions of an author's ``module``, in whose cache they are kept.
 
     Args:
         make_globals: what they are written around, with functions that count references to arrays or not.

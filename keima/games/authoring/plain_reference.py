@@ -1,4 +1,4 @@
-"""A plain game played in Python by its author's functions, to find what is wrong with them and to check compiled code.
+"""A plain game played in Python by its author's functions, to find their errors and to check compiled code.
 
 Compiled code cannot raise errors, and neither notices an index beyond the board nor a number too large for its type.
 Python does, and names the line.
@@ -34,7 +34,7 @@ class PlainGameError(ValueError):
 
 
 class Functions(NamedTuple):
-    """What an author writes; ``keima.games.authoring.plain`` says what each does."""
+    """The author's functions; ``keima.games.authoring.plain`` describes each."""
 
     start: Callable[[], Any]
     legal_moves: Callable[..., Any]
@@ -62,17 +62,17 @@ class PlainRules(NamedTuple):
 
 
 def board_of_state(rules: PlainRules, state: States) -> Board:
-    """The board in a state of the game, in its memory."""
+    """Return the board in a state of the game, in its memory."""
     return view_board_words(state, first_board_word(rules.players), rules.board.shape, rules.board.dtype)
 
 
 def call_result(rules: PlainRules, board: Board, player: int, move: int) -> Any:
-    """What the author's ``result`` says after ``move``."""
+    """Return the author's ``result`` after ``move``."""
     return rules.functions.result(board, player, *((move,) if rules.told_move else ()))
 
 
 def source_line_of(function: Callable[..., Any], error: BaseException | None = None) -> str:
-    """File and line of a function, or of the line in its file at which it raised ``error``."""
+    """Return file and line of a function, or of the line in its file at which it raised ``error``."""
     code = function.__code__
     frames = traceback.walk_tb(error.__traceback__) if error is not None else ()
     lines = [line for frame, line in frames if frame.f_code.co_filename == code.co_filename]
@@ -94,11 +94,11 @@ class ReferenceGame:
 
     @property
     def moves_in_words(self) -> str:
-        """The moves so far, in words."""
+        """The moves so far, as text."""
         return f"after the moves {' '.join(self.moves)}" if self.moves else "at the start"
 
     def legal_moves(self) -> list[int]:
-        """The legal moves, ascending; there is one until the game is over.
+        """Return the legal moves, ascending; there is one until the game is over.
 
         Raises:
             PlainGameError: the author's function is wrong.
@@ -118,7 +118,7 @@ class ReferenceGame:
             self.raise_error(function, f"gives {limit} moves and more", "let it end, and give each move once")
         odd = next((move for move in found if not isinstance(move, (int, np.integer)) or isinstance(move, bool)), None)
         if odd is not None:
-            self.raise_error(function, f"gives {odd!r}, which is no number of a move", "yield whole numbers")
+            self.raise_error(function, f"gives {odd!r}, which is not a move number", "yield whole numbers")
         for move in found:
             if not 0 <= move < self.rules.num_moves:
                 last = self.rules.num_moves - 1
@@ -131,7 +131,7 @@ class ReferenceGame:
         return sorted({int(move) for move in found})
 
     def play(self, move: int) -> None:
-        """Play a legal move, and see whether the game is over.
+        """Play a legal move, and determine whether the game is over.
 
         Raises:
             PlainGameError: the author's function is wrong.
@@ -235,7 +235,7 @@ class ReferenceGame:
         self.over, self.told, self.won = True, True, tuple(float(one) for one in numbers)
 
     def planes(self) -> Planes:
-        """What the player to move sees, ``[C, H, W]``.
+        """Return what the player to move sees, ``[C, H, W]``.
 
         Raises:
             PlainGameError: the author's function is wrong.
@@ -272,14 +272,14 @@ class ReferenceGame:
         return answer
 
     def _error_in(self, function: Callable[..., Any], error: Exception) -> PlainGameError:
-        remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "mend this line")
+        remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "fix this line")
         return PlainGameError(
             f"{source_line_of(function, error)}: {function.__name__} fails {self.moves_in_words} with "
             f"{type(error).__name__}: {error}; {remedy}"
         )
 
     def raise_error(self, function: Callable[..., Any], what: str, remedy: str) -> NoReturn:
-        """Raise the error that a function does ``what`` it should not."""
+        """Raise an error about what a function does wrong."""
         raise PlainGameError(f"{source_line_of(function)}: {function.__name__} {what}, {self.moves_in_words}; {remedy}")
 
 
@@ -298,7 +298,7 @@ def _shape_in_words(value: Any) -> str:
 
 
 def check_functions(rules: PlainRules, game: Game | None, *, positions: int) -> None:
-    """Play random games in Python, and in the compiled ``game`` beside, until they have had so many positions.
+    """Play random games in Python and in the compiled ``game``, side by side, until they have had so many positions.
 
     Raises:
         PlainGameError: a function is wrong, or Python and compiled code differ.
@@ -319,7 +319,7 @@ def check_playouts(rules: PlainRules, game: Game, *, games: int, seed: int) -> N
     if not any(playout.told for playout in playouts):
         playouts[0].raise_error(
             rules.functions.result,
-            f"told the end of none of {games} random games within max_plies = {rules.max_plies}",
+            f"reports no end in {games} random games within max_plies = {rules.max_plies}",
             "let it return a number when the game is over, or give plain_game a higher max_plies",
         )
 
@@ -327,7 +327,7 @@ def check_playouts(rules: PlainRules, game: Game, *, games: int, seed: int) -> N
 def _play_checked_game(
     rules: PlainRules, game: Game | None, random: np.random.Generator, positions: int
 ) -> ReferenceGame:
-    """A random game of at most so many positions."""
+    """Play a random game of at most so many positions."""
     playout, state = ReferenceGame(rules), None if game is None else game.initial_state()
     shape = playout.planes().shape
     while not playout.over and len(playout.moves) < positions:
@@ -341,7 +341,7 @@ def _play_checked_game(
         legal, planes = playout.legal_moves(), playout.planes()
         if planes.shape != shape:
             playout.raise_error(
-                rules.functions.planes, f"gives {planes.shape}, not {shape}", "give always the same shape"
+                rules.functions.planes, f"gives {planes.shape}, not {shape}", "always return the same shape"
             )
         move = int(random.choice(legal))
         if game is not None and state is not None:

@@ -1,1 +1,1 @@
-"""Chess: rules, notation (FEN, SAN, UCI), PGN files, and players that have learned nothing."""
+"""Chess: rules, notation (FEN, SAN, UCI), PGN files, and players without learning."""

@@ -52,14 +52,16 @@ class AlphaBetaStack(NamedTuple):
 
 @inlined
 def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
-    """The sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains nothing."""
+    """Return the sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains
+    nothing.
+    """
     gain = material_gain(board, action, passing)
     return ORDER * gain - material_of(board, square_bit(action & 63)) if gain > 0 else 0
 
 
 @compiled_without_refcounts
 def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
-    """Start on the position at this level; returns whether its value, in ``BEST``, is already known."""
+    """Start on the position at this level; return whether its value, in ``BEST``, is already known."""
     state, notes = scratch.states[level], scratch.notes[level]
     moves, promise = scratch.moves[level], scratch.sort_keys[level]
     scratch.nodes[0] += 1
@@ -83,7 +85,7 @@ def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
 
 @compiled_without_refcounts
 def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
-    """Make the most promising untried move at the next level; False if there is none."""
+    """Make the most promising untried move at the next level; return False if there is none."""
     state, notes = scratch.states[level], scratch.notes[level]
     moves, promise = scratch.moves[level], scratch.sort_keys[level]
     k, count = notes[TRIED], notes[COUNT]
@@ -103,9 +105,9 @@ def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
 
 @compiled_without_refcounts
 def search_value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -> int:
-    """The value of the position at level 0 for the player to move, exact between ``low`` and ``high``.
+    """Return the value of the position at level 0 for the player to move, exact between ``low`` and ``high``.
 
-    A loop instead of a recursion, which numba cannot load from its cache.
+    This is a loop instead of a recursion, which numba cannot load from its cache.
     """
     notes, level, arrived = scratch.notes, 0, True
     notes[0, LOW], notes[0, HIGH], notes[0, DEPTH] = low, high, depth

@@ -48,7 +48,7 @@ KNIGHT, BISHOP, ROOK, QUEEN = range(4)  # promotions; to a queen in the planes w
 
 
 def _square_set(squares: list[tuple[int, int]]) -> int:
-    """The squares (row, column) as a word, without those off the board."""
+    """Return the squares (row, column) as a word, without those off the board."""
     bits = sum(1 << 8 * row + column for row, column in squares if 0 <= row < 8 and 0 <= column < 8)
     return bits - (1 << 64) if bits >> 63 else bits
 
@@ -125,27 +125,27 @@ class Bitboards(NamedTuple):
 
 @inlined
 def square_bit(square: int) -> Squares:
-    """The set of one square."""
+    """Return the set of one square."""
     return ONE << square
 
 
 @inlined
 def rotate_bits(squares: Squares, shift: int) -> Squares:
-    """The word rotated left by ``shift`` bits, right if negative."""
+    """Return the word rotated left by ``shift`` bits, right if negative."""
     word = np.uint64(squares)
     return np.int64(word << np.uint64(shift & 63) | word >> np.uint64(-shift & 63))
 
 
 @inlined
 def board_at(state: States, ply: int) -> Bitboards:
-    """One of the last eight positions, as its mover saw it."""
+    """Return one of the last eight positions, as its mover saw it."""
     first = POSITIONS + POSITION_WORDS * (ply & (HISTORY - 1))
     return Bitboards(state[first], state[first + 1], state[first + 2], state[first + 3])
 
 
 @inlined
 def find_attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboards) -> Squares:
-    """The pieces among ``theirs`` that attack the square ``king``, blocked by the ``occupied`` squares only."""
+    """Return the pieces among ``theirs`` that attack the square ``king``, blocked by the ``occupied`` squares only."""
     pawns = board.short & ~board.straight & ~board.diagonal
     found = theirs & (PAWN_STEPS[king] & pawns | KNIGHT_STEPS[king] & board.short & board.straight)
     lines = STRAIGHT[king] & board.straight & ~board.short | DIAGONAL[king] & board.diagonal & ~board.short
@@ -160,13 +160,13 @@ def find_attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboar
 
 @inlined
 def move_bit(pieces: Squares, gone: Squares, origin: int, target: int) -> Squares:
-    """A set of pieces after a move: ``gone`` is cleared, and ``target`` set if ``origin`` was."""
+    """Return a set of pieces after a move: ``gone`` is cleared, and ``target`` set if ``origin`` was."""
     return pieces & ~gone | (pieces >> origin & 1) << target
 
 
 @inlined
 def board_after(board: Bitboards, action: int, passing: Squares) -> Bitboards:
-    """The board after a move, still seen by the player who made it."""
+    """Return the board after a move, still seen by the player who made it."""
     plane, origin = action >> 6, action & 63
     target = origin + OFFSETS[plane]
     gone = square_bit(origin) | square_bit(target)
@@ -192,7 +192,7 @@ def board_after(board: Bitboards, action: int, passing: Squares) -> Bitboards:
 
 @compiled
 def swap_sides(board: Bitboards) -> Bitboards:
-    """The board seen by the other player."""
+    """Return the board seen by the other player."""
     occupied = board.short | board.straight | board.diagonal
     return Bitboards(
         byte_swap(occupied & ~board.own), byte_swap(board.short), byte_swap(board.straight), byte_swap(board.diagonal)
@@ -201,8 +201,8 @@ def swap_sides(board: Bitboards) -> Bitboards:
 
 @inlined
 def passing_pawns(board: Bitboards, pushed: Squares) -> Squares:
-    """The en passant square behind their pawn ``pushed``, which has just advanced two squares, and the pawns that may
-    capture there.
+    """Return the en passant square behind their pawn ``pushed``, which has just advanced two squares, and the pawns
+    that may capture there.
 
     Empty if no pawn may, because there is none or its king would be in check.
     """
@@ -229,14 +229,16 @@ def mix_hash(key: Any, word: Any) -> Any:
 
 @inlined
 def board_hash(board: Bitboards) -> Any:
-    """A hash of the pieces, never 0."""
+    """Return a hash of the pieces, never 0."""
     key = mix_hash(mix_hash(mix_hash(mix_hash(ONE, board.own), board.short), board.straight), board.diagonal)
     return key if key != 0 else ONE
 
 
 @inlined
 def is_mate_possible(board: Bitboards) -> bool:
-    """Whether mate is possible: not with a single knight or bishop, nor with bishops on squares of one color only."""
+    """Return whether mate is possible: not with a single knight or bishop, nor with bishops on squares of one color
+    only.
+    """
     pieces = board.short | board.straight | board.diagonal
     if board.straight & ~board.short != 0 or board.short & ~board.straight & ~board.diagonal != 0:
         return True  # a rook, a queen or a pawn
@@ -248,7 +250,7 @@ def is_mate_possible(board: Bitboards) -> bool:
 
 @inlined
 def store_history(state: States, ply: int, board: Bitboards) -> Any:
-    """Store a position among the last eight; returns the hash of its board."""
+    """Store a position among the last eight; return the hash of its board."""
     first, key = POSITIONS + POSITION_WORDS * (ply & (HISTORY - 1)), board_hash(board)
     state[first], state[first + 1] = board.own, board.short
     state[first + 2], state[first + 3] = board.straight, board.diagonal
@@ -295,7 +297,7 @@ def begin_position(state: States, board: Bitboards, pushed: Squares) -> None:
 
 @compiled
 def current_board(state: States) -> Bitboards:
-    """The position, seen by the player to move."""
+    """Return the position, seen by the player to move."""
     return board_at(state, state[PLY])
 
 

@@ -31,7 +31,7 @@ MATING = 1_000_000  # more than all pieces
 
 @inlined
 def material_of(board: Bitboards, side: Squares) -> int:
-    """The value of the pieces among ``side``; kings count 0."""
+    """Return the value of the pieces among ``side``; kings count 0."""
     short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
     value = PAWN_VALUE * bit_count(short & ~straight & ~diagonal) + KNIGHT_VALUE * bit_count(short & straight)
     value += BISHOP_VALUE * bit_count(diagonal & ~short & ~straight)
@@ -41,13 +41,13 @@ def material_of(board: Bitboards, side: Squares) -> int:
 
 @inlined
 def material_balance(board: Bitboards) -> int:
-    """The material of the player to move minus the opponent's."""
+    """Return the material of the player to move minus the opponent's."""
     return material_of(board, board.own) - material_of(board, ~board.own)
 
 
 @inlined
 def material_gain(board: Bitboards, action: Any, passing: Squares) -> int:
-    """The material that a move captures, plus what a promotion gains."""
+    """Return the material that a move captures, plus what a promotion gains."""
     plane, origin = action >> 6, action & 63
     target = square_bit(origin + OFFSETS[plane])
     value = material_of(board, target)
@@ -80,7 +80,7 @@ def _write_greedy_actions(step: Any, states: States, chosen: Actions, counts: ND
 
 
 def choose_greedy_actions(game: Game, states: States) -> tuple[Actions, NDArray[np.int64]]:
-    """The actions that mate at once, or else gain the most material, in each of ``states`` ``[N, S]``.
+    """Return the actions that mate at once, or else gain the most material, in each of ``states`` ``[N, S]``.
 
     Returns:
         The actions, ascending at the start of each row of ``[N, MOST_MOVES]``, and their numbers ``[N]``.

@@ -103,7 +103,7 @@ def find_threats(board: Bitboards) -> Threats:
 
 @inlined
 def slide_attacks(pieces: Squares, through: Squares, shift: int, edge: Squares) -> Squares:
-    """The squares that sliding ``pieces`` attack in one direction ``through`` empty squares (Kogge-Stone fill)."""
+    """Return the squares that sliding ``pieces`` attack in a direction ``through`` empty squares (Kogge-Stone fill)."""
     free = through & edge
     pieces |= free & rotate_bits(pieces, shift)
     free &= rotate_bits(free, shift)
@@ -115,7 +115,7 @@ def slide_attacks(pieces: Squares, through: Squares, shift: int, edge: Squares) 
 
 @inlined
 def attacked_squares(board: Bitboards) -> Squares:
-    """The squares that the opponent attacks, with the own king removed."""
+    """Return the squares that the opponent attacks, with the mover's king removed."""
     theirs = ~board.own & (board.short | board.straight | board.diagonal)
     through = ~(board.short | board.straight | board.diagonal) | board.short & board.diagonal & board.own
     pawns = theirs & board.short & ~board.straight & ~board.diagonal
@@ -133,7 +133,7 @@ def attacked_squares(board: Bitboards) -> Squares:
 
 @inlined
 def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
-    """The king's square if it may castle to the east, direction 2, or to the west; else empty.
+    """Return the king's square if it may castle to the east, direction 2, or to the west; else empty.
 
     The king must not be in check.
     """
@@ -145,7 +145,7 @@ def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied:
 
 @inlined
 def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
-    """Write the actions of a plane from these squares; returns the new count."""
+    """Write the actions of a plane from these squares; return the new count."""
     while squares != 0:
         out[count] = plane * 64 + lowest_bit(squares)
         count += 1
@@ -155,7 +155,7 @@ def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) ->
 
 @inlined
 def find_unpinned_squares(threats: Threats, d: int) -> Squares:
-    """The squares whose pieces no pin keeps from moving in direction ``d``."""
+    """Return the squares whose pieces may move in direction ``d`` despite pins."""
     along = threats.columns
     if d & 3 == 1:
         along = threats.rising
@@ -168,7 +168,7 @@ def find_unpinned_squares(threats: Threats, d: int) -> Squares:
 
 @inlined
 def pawn_pushes(pawns: Squares, occupied: Squares, goals: Squares) -> tuple[Squares, Squares]:
-    """The squares from which a pawn may advance by one square, and by two."""
+    """Return the squares from which a pawn may advance by one square, and by two."""
     once = rotate_bits(pawns, -8) & ~occupied
     twice = rotate_bits(once & CROSSED_ROW, -8) & ~occupied
     return rotate_bits(once & goals, 8), rotate_bits(twice & goals, 16)
@@ -205,7 +205,7 @@ def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Square
 
 @compiled_without_refcounts
 def write_legal_moves(state: States, out: Actions) -> int:
-    """Write all legal moves in ascending order; returns their number."""
+    """Write all legal moves in ascending order; return their number."""
     board, passing = board_at(state, state[PLY]), state[EN_PASSANT]
     own, occupied = board.own, board.short | board.straight | board.diagonal
     threats, attacked = find_threats(board), attacked_squares(board)
@@ -239,25 +239,25 @@ def write_legal_moves(state: States, out: Actions) -> int:
 
 @compiled
 def is_king_attacked(board: Bitboards) -> bool:
-    """Whether the king of the player to move is in check."""
+    """Return whether the king of the player to move is in check."""
     return find_threats(board).checkers != 0
 
 
 @compiled
 def is_in_check(state: States) -> bool:
-    """Whether the player to move is in check."""
+    """Return whether the player to move is in check."""
     return find_threats(board_at(state, state[PLY])).checkers != 0
 
 
 @compiled
 def count_moves(state: States) -> int:
-    """The number of legal moves."""
+    """Return the number of legal moves."""
     return write_legal_moves(state, np.empty(MOST_MOVES, np.int32))
 
 
 @compiled
 def has_legal_move(state: States) -> bool:
-    """Whether there is a legal move. Cheap tests suffice in most positions."""
+    """Return whether there is a legal move. Cheap tests suffice in most positions."""
     board = board_at(state, state[PLY])
     threats = find_threats(board)
     occupied = board.short | board.straight | board.diagonal

@@ -51,7 +51,7 @@ UPSIDE_DOWN = 56  # square ^ UPSIDE_DOWN is the square as the other player sees 
 
 
 def make_empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States:
-    """A row without a position."""
+    """Return a row without a position."""
     last_clock = 100 if claim_draws else 150
     row = np.zeros(KEYS + last_clock + 1, np.int64)
     row[MAX_PLIES], row[MOST_REPEATED], row[LAST_CLOCK] = max_plies, 3 if claim_draws else 5, last_clock
@@ -89,12 +89,12 @@ def _fen_error(fen: str, why: str) -> ValueError:
 
 
 def _make_square_set(squares: list[int]) -> Squares:
-    """A set of squares."""
+    """Return a set of squares."""
     return np.uint64(sum(1 << square for square in squares)).astype(np.int64)
 
 
 def _parse_placement(fen: str, placed: str) -> dict[int, str]:
-    """The piece on each occupied square."""
+    """Return the piece on each occupied square."""
     rows, found = placed.split("/"), {}
     if len(rows) != 8:
         raise _fen_error(fen, f"the board has {len(rows)} rows and not eight")
@@ -127,7 +127,7 @@ def _require_pieces(fen: str, squares: dict[int, str]) -> None:
 
 
 def _parse_counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]:
-    """The plies since a capture or a pawn move, and the move number."""
+    """Return the plies since a capture or a pawn move, and the move number."""
     texts = [*counters, *["0", "1"][len(counters) :]]
     if not all(re.fullmatch("[0-9]{1,6}", text) for text in texts):
         raise _fen_error(
@@ -144,7 +144,7 @@ def _parse_counters(fen: str, counters: list[str], last_clock: int) -> tuple[int
 
 
 def _parse_castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares:
-    """The squares of the rooks that may still castle."""
+    """Return the squares of the rooks that may still castle."""
     rights = "" if castling == "-" else castling
     if len(set(rights)) != len(castling.strip("-")) or not set(rights) <= set(CASTLERS):
         raise _fen_error(fen, f"castling is some of KQkq or -, not {castling!r}")
@@ -156,7 +156,7 @@ def _parse_castling_rooks(fen: str, squares: dict[int, str], castling: str) -> S
 
 
 def _parse_en_passant_pawn(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squares:
-    """The pawn that has just advanced two squares, if any."""
+    """Return the pawn that has just advanced two squares, if any."""
     if passing == "-":
         return NONE
     if not re.fullmatch("[a-h][1-8]", passing):
@@ -176,7 +176,7 @@ def _parse_en_passant_pawn(fen: str, squares: dict[int, str], passing: str, blac
 
 
 def _make_board(squares: dict[int, str]) -> Bitboards:
-    """The board with White as the player to move."""
+    """Return the board with White as the player to move."""
     sets = [
         _make_square_set([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)
     ]
@@ -184,7 +184,7 @@ def _make_board(squares: dict[int, str]) -> Bitboards:
 
 
 def position_from_fen(game: Game, fen: str) -> States:
-    """The state of a game of chess that begins at a position in FEN, with up to ``max_plies`` plies from there.
+    """Return the state of a game of chess that begins at a position in FEN, with up to ``max_plies`` plies from there.
 
     The en passant square counts only if a pawn may capture there. Earlier positions are unknown.
 
@@ -199,7 +199,7 @@ def position_from_fen(game: Game, fen: str) -> States:
 
 
 def pieces_of(state: States) -> dict[int, str]:
-    """The piece on each occupied square, seen by White, as a letter of FEN."""
+    """Return the piece on each occupied square, seen by White, as a letter of FEN."""
     board = current_board(state)
     if state[PLY] % 2 == 1:
         board = swap_sides(board)  # so that ``own`` are White's pieces
@@ -213,7 +213,7 @@ def pieces_of(state: States) -> dict[int, str]:
 
 
 def fen_of(state: States) -> str:
-    """A position in FEN, with the en passant square only if a pawn may capture there."""
+    """Return a position in FEN, with the en passant square only if a pawn may capture there."""
     black = state[PLY] % 2 == 1
     pieces, rooks = pieces_of(state), int(byte_swap(state[CASTLING]) if black else state[CASTLING])
     rows = ["".join(pieces.get(8 * row + column, " ") for column in range(8)) for row in range(8)]
@@ -225,14 +225,14 @@ def fen_of(state: States) -> str:
 
 
 def square_name(square: int, *, black: bool = False) -> str:
-    """The name of a square, such as e4; with ``black``, the square is seen by Black."""
+    """Return the name of a square, such as e4; with ``black``, the square is seen by Black."""
     row, column = divmod(square ^ UPSIDE_DOWN if black else square, 8)
     return f"{FILES[column]}{8 - row}"
 
 
 def cells(state: States) -> NDArray[np.int64]:
-    """The pieces ``[8, 8]``, Black's home row first: 1 to 6 are White's pawn, knight, bishop, rook, queen and king,
-    negative numbers Black's.
+    """Return the pieces ``[8, 8]``, Black's home row first: 1 to 6 are White's pawn, knight, bishop, rook, queen and
+    king, negative numbers Black's.
     """
     found = np.zeros(64, np.int64)
     for square, letter in pieces_of(state).items():
@@ -241,12 +241,12 @@ def cells(state: States) -> NDArray[np.int64]:
 
 
 def parse_square(name: str) -> int:
-    """The square of a name, seen by White."""
+    """Return the square of a name, seen by White."""
     return 8 * (8 - int(name[1])) + FILES.index(name[0])
 
 
 def uci_of(state: States, action: int) -> str:
-    """A legal action in UCI notation, such as e2e4, e1g1 (castling) or e7e8q."""
+    """Return a legal action in UCI notation, such as e2e4, e1g1 (castling) or e7e8q."""
     plane, origin = divmod(action, 64)
     target, black = origin + int(OFFSETS[plane]), state[PLY] % 2 == 1
     piece = PROMOTED[(plane - UNDERPROMOTIONS) // 3] if plane >= UNDERPROMOTIONS else ""
@@ -272,7 +272,7 @@ def action_of_uci(state: States, text: str) -> int:
 
 
 def action_name(action: int) -> str:
-    """Origin and target as if the mover were White, such as e2e4 or e7e8, and e7e8n for an underpromotion.
+    """Return origin and target as if the mover were White, such as e2e4 or e7e8, and e7e8n for an underpromotion.
 
     An action that leads off the board is named by its square and plane, such as a8#0.
     """
@@ -286,7 +286,7 @@ def action_name(action: int) -> str:
 
 
 def parse_action(text: str) -> int:
-    """The action of an ``action_name``.
+    """Return the action with this ``action_name``.
 
     Raises:
         ValueError: no action has this name.
@@ -304,7 +304,7 @@ ACTIONS = {action_name(action): action for action in range(64 * PLANES)}
 
 
 def describe_ending(state: States) -> str:
-    """How the game ended, such as checkmate; empty if it is not over."""
+    """Return how the game ended, such as checkmate; empty if it is not over."""
     if not has_legal_move(state):
         return "checkmate" if is_in_check(state) else "stalemate"
     claimed = state[MOST_REPEATED] == 3
@@ -317,7 +317,8 @@ def describe_ending(state: States) -> str:
 
 
 def continue_after_draw(state: States) -> States:
-    """The position without its draw, for players who do not claim it: the clock, or the count of plies, restarts.
+    """Return the position without its draw, for players who do not claim it: the clock, or the count of plies,
+    restarts.
 
     Earlier repetitions still count. Checkmate and stalemate stay.
     """
@@ -332,7 +333,7 @@ def continue_after_draw(state: States) -> States:
 
 
 def render(state: States) -> str:
-    """The board with coordinates, White below and in capitals; then the player to move, or how the game ended."""
+    """Return the board with coordinates, White below and in capitals, and the player to move or how the game ended."""
     pieces = pieces_of(state)
     rows = [" ".join(pieces.get(8 * row + column, ".") for column in range(8)) for row in range(8)]
     letters = "  " + " ".join(FILES)

@@ -55,7 +55,8 @@ class PgnGame:
 def pgn_text(
     game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None
 ) -> str:
-    """A game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty line.
+    """Return a game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty
+    line.
 
     Args:
         game: chess, with any options.
@@ -82,14 +83,14 @@ def pgn_text(
 
 def _format_tag(name: str, text: str) -> str:
     if not TAG_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a tag in PGN: letters, digits and underscores")
+        raise ValueError(f"{name!r} is not a tag name in PGN: use letters, digits and underscores")
     plain = re.sub(r"[\x00-\x1f\x7f]+", " ", text)
     quoted = re.sub(r'(["\\])', r"\\\1", plain)
     return f'[{name} "{quoted}"]'
 
 
 def _number_moves(state: States, actions: Sequence[int]) -> Iterator[str]:
-    """The moves with their numbers, played on ``state``."""
+    """Yield the moves with their numbers, played on ``state``."""
     first = int(state[PLY])
     for ply, action in enumerate(actions, first):
         if ply % 2 == 0 or ply == first:
@@ -110,7 +111,7 @@ def _fill_lines(words: Iterable[str]) -> Iterator[str]:
 
 
 def pgn_lines(path: Path) -> Iterator[str]:
-    """The lines of a file of any size, decoded as UTF-8, or else as Latin-1. A .zst file is decompressed.
+    """Yield the lines of a file of any size, decoded as UTF-8, or else as Latin-1. A .zst file is decompressed.
 
     A line longer than ``LONGEST_LINE`` is truncated, but is still longer than that.
 
@@ -218,7 +219,7 @@ class _Reader:
         self._draft, self._comment, self._variations, self._lost = _PgnDraft(), 0, 0, lost
 
     def _take_tags(self, tags: list[tuple[str, str]], after_blank: bool) -> Iterator[PgnGame | BadGame]:
-        """Tags begin a new game, unless they continue those of a game without moves."""
+        """Take tags, which begin a new game unless they continue those of a game without moves."""
         again = after_blank and tags[0][0] in self._draft.tags
         if again or self._lost or self._comment or self._variations or self._draft.state is not None:
             yield from self.finish_current_game()
@@ -279,7 +280,7 @@ class _Reader:
         draft.actions.append(action)
 
     def _start_position(self) -> States:
-        """The position of the current game, set up from its tags."""
+        """Set up the position of the current game from its tags."""
         draft = self._draft
         if draft.state is not None:
             return draft.state
@@ -294,7 +295,7 @@ class _Reader:
         return draft.state
 
     def _finish_game(self, mark: str) -> PgnGame:
-        """The current game, with the result ``mark`` at its end."""
+        """Finish the current game, with the result ``mark`` at its end, and return it."""
         self._start_position()
         draft = self._draft
         tag = READ_AS.get(draft.tags.get("Result", "*").strip(), "*")
@@ -310,7 +311,7 @@ class _Reader:
 
 
 def _parse_tags(line: str) -> list[tuple[str, str]]:
-    """The names and texts of the tags in a line of tags; else empty."""
+    """Return the names and texts of the tags in a line of tags; else empty."""
     if line[0] != "[" and line.lstrip()[0] != "[":
         return []
     tags, place = [], 0

@@ -130,7 +130,7 @@ def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
 
 @inlined
 def castling_rook(king: Squares, side: int) -> Squares:
-    """The corner of the rook with which a king at home castles to the kingside, 0, or to the queenside, 1."""
+    """Return the corner of the rook with which a king at home castles to the kingside, 0, or to the queenside, 1."""
     kingside_is_east = lowest_bit(king) & 7 == KING_HOME & 7  # else the game is mirrored
     return square_bit(SHORT_ROOK if kingside_is_east == (side == 0) else LONG_ROOK)
 
@@ -179,7 +179,7 @@ def position_hash(state: States) -> int:
 
 
 def mirrored_actions() -> NDArray[np.int32]:
-    """Each action as the mirror image has it, ``[A]``."""
+    """Return each action as the mirror image has it, ``[A]``."""
     planes = {step: plane for plane, step in enumerate(STEPS[:UNDERPROMOTIONS])}
     mirrored = [planes[rows, -columns] for rows, columns in STEPS[:UNDERPROMOTIONS]]
     for first in range(UNDERPROMOTIONS, PLANES, len(PAWN_COLUMNS)):
@@ -188,7 +188,7 @@ def mirrored_actions() -> NDArray[np.int32]:
 
 
 def mirrored_start(start: States) -> States:
-    """The mirror image of a position at the start of a game."""
+    """Return the mirror image of a position at the start of a game."""
     row, ply = start.copy(), int(start[PLY])
     row[POSITIONS:], board = 0, board_at(start, ply)
     begin_position(row, Bitboards(*(mirrored_squares(squares) for squares in board)), NONE)
@@ -196,14 +196,14 @@ def mirrored_start(start: States) -> States:
 
 
 def mirrored_squares(squares: Squares) -> Squares:
-    """The mirror image of a set of squares."""
+    """Return the mirror image of a set of squares."""
     bits = np.array([squares], np.int64).view(np.uint8)  # a row of the board each, whatever the order of bytes
     mirrored = np.unpackbits(bits).reshape(8, 8)[:, ::-1]
     return np.packbits(mirrored).view(np.int64)[0]
 
 
 def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HISTORY) -> Game:
-    """Chess from the usual position.
+    """Build chess from the usual position.
 
     Args:
         max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway,

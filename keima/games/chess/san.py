@@ -51,23 +51,23 @@ SAN = re.compile(rf"(?:{PIECE_MOVE}|{CASTLING})(?: ?e\.?p\.?)?[+#]*[!?]*")
 
 @inlined
 def piece_kind_at(board: Bitboards, square: int) -> Any:
-    """The kind of piece on a square; its bits are short, straight, diagonal."""
+    """Return the kind of piece on a square; its bits are short, straight, diagonal."""
     return board.short >> square & 1 | (board.straight >> square & 1) << 1 | (board.diagonal >> square & 1) << 2
 
 
 @inlined
 def write_playable_moves(state: States, legal: Actions) -> int:
-    """Write the moves that can be made, also after a draw that nobody claimed; returns their number.
+    """Write the moves that can be made, also after a draw that nobody claimed; return their number.
 
-    The limit is the clock, because a row has no room for more positions.
+    The limit is the clock, because a row has no space for more positions.
     """
     return write_legal_moves(state, legal) if state[CLOCK] < state[LAST_CLOCK] else 0
 
 
 @compiled  # a record of the six numbers would cost 4 us of numba's type dispatch per call, ten times the work
 def find_move(state: States, kind: int, target: int, column: int, row: int, promotion: int) -> int:
-    """The move of this kind of piece to ``target``, from ``column`` and ``row`` unless they are ``ANY``; all seen by
-    the player to move.
+    """Return the move of this kind of piece to ``target``, from ``column`` and ``row`` unless they are ``ANY``; all
+    seen by the player to move.
 
     Returns ``NOWHERE`` or ``SEVERAL`` if there is not one such move.
     """
@@ -90,7 +90,7 @@ def find_move(state: States, kind: int, target: int, column: int, row: int, prom
 
 @compiled
 def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bool]:
-    """The facts that the notation of a move depends on.
+    """Return the facts that the notation of a move depends on.
 
     Returns:
         The kind of the piece, ``ILLEGAL_KIND`` if the move is illegal; whether it captures; and whether other pieces of
@@ -121,7 +121,7 @@ def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bo
 
 @functools.cache
 def _step_without_dispatch() -> Callable[[Any, States, int], None]:
-    """``call_step`` without type dispatch, which would take longer than everything else."""
+    """Return ``call_step`` without type dispatch, which would dominate the time."""
     return compile_for_types(call_step, step, make_empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
 
 
@@ -147,7 +147,7 @@ def play_and_name(state: States, action: int) -> str:
 
 
 def _san_without_check(state: States, action: int, kind: int, takes: bool, others: list[bool]) -> str:
-    """The move without a check mark."""
+    """Return the move without a check mark."""
     plane, origin = divmod(action, 64)
     if kind == KING and plane in (SHORT_PLANE, LONG_PLANE):
         return "O-O" if plane == SHORT_PLANE else "O-O-O"

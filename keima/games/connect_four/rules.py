@@ -71,7 +71,7 @@ BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in
 
 @inlined
 def has_four_in_line(stones: int) -> bool:
-    """Whether four of these stones are in a line."""
+    """Return whether four of these stones are in a line."""
     vertical = stones & (stones >> 1)
     level = stones & (stones >> 7)
     rising = stones & (stones >> 8)
@@ -83,7 +83,7 @@ def has_four_in_line(stones: int) -> bool:
 
 @inlined
 def find_completing_cells(stones: int) -> int:
-    """All cells, on the board or not, that complete a line with three of these stones."""
+    """Return all cells, on the board or not, that complete a line with three of these stones."""
     cells = (stones << 1) & (stones << 2) & (stones << 3)
     for step in (6, 7, 8):
         above = (stones << step) & (stones << 2 * step)
@@ -94,7 +94,7 @@ def find_completing_cells(stones: int) -> int:
 
 @inlined
 def increment_counts(counts: BitCounts, cells: int) -> BitCounts:
-    """``counts``, incremented on these cells."""
+    """Return ``counts``, incremented on these cells."""
     twos = counts.ones & cells
     fours = counts.twos & twos
     return BitCounts(
@@ -121,8 +121,8 @@ def write_bits(plane: NDArray[np.float32], board: int) -> None:
 
 @inlined
 def count_open_lines(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
-    """For each of the cells ``empty``, the number of lines through it without ``theirs`` that hold two of ``mine``, and
-    that hold one.
+    """Count, for each of the cells ``empty``, the lines through it without ``theirs`` that hold two of ``mine``, and
+    those that hold one.
     """
     free = BOARD & ~theirs
     with_two, with_one = NO_COUNTS, NO_COUNTS
@@ -234,7 +234,7 @@ def position_hash(state: States) -> int:
 
 
 def render(state: States) -> str:
-    """The board with X for the first player, O for the second, and the numbers of the columns."""
+    """Return the board with X for the first player, O for the second, and the numbers of the columns."""
     mover, other = ("X", "O") if state[PLY] % 2 == 0 else ("O", "X")
     lines = []
     for row in reversed(range(ROWS)):
@@ -248,7 +248,7 @@ def render(state: States) -> str:
 
 
 def discs_on_board(state: States) -> NDArray[np.int64]:
-    """The discs ``[6, 7]``, the bottom row last; see ``Game.cells``."""
+    """Return the discs ``[6, 7]``, the bottom row last; see ``Game.cells``."""
     mine, taken = state[MOVER] >> BITS & 1, state[STONES] >> BITS & 1
     return ((2 * mine - taken) * (1 - 2 * (state[PLY] & 1))).reshape(ROWS, COLUMNS)
 
@@ -261,12 +261,12 @@ def parse_action(text: str) -> int:
 
 
 def action_name(action: int) -> str:
-    """The number of the column, from 1."""
+    """Return the number of the column, from 1."""
     return str(action + 1)
 
 
 def connect_four(planes: Observed = "stones") -> Game:
-    """Connect Four, 7 x 6.
+    """Build Connect Four, 7 x 6.
 
     Args:
         planes: what the network sees: "stones", the board alone; or "threats", also where lines can be completed.

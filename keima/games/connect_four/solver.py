@@ -42,7 +42,7 @@ ORDER_BITS = 8  # of one move in an order: its number of threats, and 3 bits for
 
 
 def new_table(*, slots: int = 4_194_301) -> Table:
-    """An empty transposition table, 8 bytes per slot; a prime number of ``slots`` spreads the positions evenly."""
+    """Return an empty transposition table, 8 bytes per slot; a prime number of ``slots`` spreads positions evenly."""
     return np.zeros(slots, np.int64)
 
 
@@ -52,7 +52,7 @@ def _shared_table() -> Table:
 
 
 def solve_position(state: States, *, table: Table | None = None) -> int:
-    """The value of ``state`` ``[S]`` for the player to move under perfect play: 1 won, 0 drawn, -1 lost.
+    """Return the value of ``state`` ``[S]`` for the player to move under perfect play: 1 won, 0 drawn, -1 lost.
 
     Takes microseconds late in the game, tenths of a second after eight plies, and seconds to minutes earlier. For many
     early positions pass a larger ``table`` than the shared one of 32 MiB, and one per thread.
@@ -63,7 +63,7 @@ def solve_position(state: States, *, table: Table | None = None) -> int:
 
 
 def solve_action_values(state: States, *, table: Table | None = None) -> ActionValues:
-    """The value of each action for the player to move, ``[7]``: 1, 0, -1 or ``ILLEGAL``.
+    """Return the value of each action for the player to move, ``[7]``: 1, 0, -1 or ``ILLEGAL``.
 
     Times and ``table`` are as for ``solve_position``.
     """
@@ -75,7 +75,7 @@ def solve_action_values(state: States, *, table: Table | None = None) -> ActionV
 
 @inlined
 def _count_bits(cells: int) -> int:
-    """The number of set bits."""
+    """Return the number of set bits."""
     pairs = cells - ((cells >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     return (((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101) >> 56
@@ -83,7 +83,7 @@ def _count_bits(cells: int) -> int:
 
 @inlined
 def _mirror_cells(cells: int) -> int:
-    """The mirror image of these cells."""
+    """Return the mirror image of these cells."""
     swapped = cells & (COLUMN << 21)
     for column in range(3):
         across = 42 - 14 * column
@@ -93,13 +93,13 @@ def _mirror_cells(cells: int) -> int:
 
 @inlined
 def _position_key(mover: int, stones: int) -> int:
-    """A number from 1 to 2**49 that identifies a position up to reflection."""
+    """Return a number from 1 to 2**49 that identifies a position up to reflection."""
     return min(mover + stones, _mirror_cells(mover) + _mirror_cells(stones)) + 1
 
 
 @inlined
 def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) -> int:
-    """The result that a simple pairing strategy guarantees the second player: 0 nothing, 1 a draw, 2 a win.
+    """Return the result that a simple pairing strategy guarantees the second player: 0 nothing, 1 a draw, 2 a win.
 
     The second player answers each move in the same column, and a move in the lowest empty cell of a column with an odd
     number of stones in the lowest empty cell of another such column. This works when the first player is to move;
@@ -114,9 +114,9 @@ def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) ->
 
 @inlined
 def _order_moves(mover: int, moves: int, possible: int, empty: int) -> int:
-    """The columns of ``moves`` from the lowest bits on, best first; -1 if one of them wins by force.
+    """Return the columns of ``moves`` from the lowest bits on, best first; -1 if one of them wins by force.
 
-    That is a move with two winning cells next, or one and then the cell above it.
+    A winning move is one with two winning cells next, or one and then the cell above it.
     """
     order = count = 0
     for rank in range(COLUMNS):
@@ -140,7 +140,7 @@ def _order_moves(mover: int, moves: int, possible: int, empty: int) -> int:
 
 @compiled
 def _can_reach(mover: int, stones: int, goal: int, table: Table) -> bool:
-    """Whether the player to move, who cannot win at once, reaches at least ``goal``: 1 a win, 0 a draw."""
+    """Return whether the player to move, who cannot win at once, reaches at least ``goal``: 1 a win, 0 a draw."""
     opponent, empty, possible = stones ^ mover, BOARD & ~stones, (stones + BOTTOM) & BOARD
     threats = find_completing_cells(opponent) & empty
     forced = possible & threats
@@ -173,7 +173,7 @@ def _can_reach(mover: int, stones: int, goal: int, table: Table) -> bool:
 
 @compiled
 def _search_value(mover: int, stones: int, table: Table) -> int:
-    """The value for the player to move, where the other has no line yet."""
+    """Return the value for the player to move, where the other has no line yet."""
     if find_completing_cells(mover) & (stones + BOTTOM) & BOARD:
         return 1
     # Test first whether the first player wins: the likelier answer, yes, decides the value alone. (As literals the

@@ -46,7 +46,7 @@ ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELL
 
 
 def make_start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> States:
-    """The row of an empty board. Its table of positions never gets more than three quarters full."""
+    """Make the row of an empty board. Its table of positions never gets more than three quarters full."""
     board_word = HEADER + (3 * size + 3) // 2
     num_cells = (size + 1) * (size + 2) + 1
     table = board_word + (5 * num_cells + 3) // 4
@@ -80,7 +80,7 @@ class BoardView(NamedTuple):
 
 @inlined
 def view_board(state: States) -> BoardView:
-    """The views of a row."""
+    """Return the views of a row."""
     board, count, table = state[BOARD], state[CELLS], state[TABLE]
     return BoardView(
         state[SIZE],
@@ -98,7 +98,7 @@ def view_board(state: States) -> BoardView:
 
 @inlined
 def find_slot(table: States, position: int) -> int:
-    """The slot of the position in the table, or the free slot where it belongs."""
+    """Return the slot of the position in the table, or the free slot where it belongs."""
     slot = position & (len(table) - 1)
     while table[slot] != 0 and table[slot] != position:
         slot = (slot + 1) & (len(table) - 1)
@@ -107,7 +107,7 @@ def find_slot(table: States, position: int) -> int:
 
 @inlined
 def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int, int, int, int]:
-    """The chains next to ``cell``; 0 in place of walls, empty cells and repeated chains."""
+    """Return the chains next to ``cell``; 0 in place of walls, empty cells and repeated chains."""
     none, above, left, right, below = head[0], head[cell - stride], head[cell - 1], head[cell + 1], head[cell + stride]
     return (
         above,
@@ -119,7 +119,9 @@ def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int,
 
 @inlined
 def hash_of_removed(board: BoardView, cell: int, owner: int) -> int:
-    """The hash of the stones of ``owner`` that a play on ``cell`` removes: adjacent chains without another liberty."""
+    """Return the hash of the stones of ``owner`` that a play on ``cell`` removes: adjacent chains without another
+    liberty.
+    """
     removed = 0
     for chain in chains_around(board.head, cell, board.stride):
         if board.color[chain] == owner and board.liberties[chain] == 1:
@@ -134,7 +136,7 @@ def hash_of_removed(board: BoardView, cell: int, owner: int) -> int:
 
 @inlined
 def judge_play(board: BoardView, cell: int, mine: int, vacated: int) -> int:
-    """The verdict on a play of color ``mine`` on an empty cell.
+    """Judge a play of color ``mine`` on an empty cell; return the verdict.
 
     Superko is checked if the cell is ``vacated``, or for a suicide.
     """

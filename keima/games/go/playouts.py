@@ -65,7 +65,7 @@ def add_random_game_ownership(
 
 
 def estimate_ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) -> NDArray[np.float64]:
-    """Expected ownership ``[size, size]`` from 1, Black's, to -1, White's. The game must not be over."""
+    """Estimate the ownership ``[size, size]``, from 1, Black's, to -1, White's. The game must not be over."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
     add_random_game_ownership(game.rules, state, playouts, np.array([seed], np.uint64), owned)

@@ -86,8 +86,8 @@ def terminal(state: States) -> int:
 
 @compiled
 def points_reached_by_color(board: BoardView) -> NDArray[np.int64]:
-    """The stones of each color and the empty points connected to them: masks ``[color, row]``, padded by a row on
-    either side.
+    """Return the stones of each color and the empty points connected to them: masks ``[color, row]``, padded by a row
+    on either side.
     """
     size = board.size
     reached = np.zeros((2, size + 2), np.int64)
@@ -110,13 +110,13 @@ def points_reached_by_color(board: BoardView) -> NDArray[np.int64]:
 
 @inlined
 def point_owner(reached: NDArray[np.int64], row: int, column: int) -> int:
-    """1 where a point is Black's, -1 where it is White's, else 0."""
+    """Return 1 where a point is Black's, -1 where it is White's, else 0."""
     return (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
 
 
 @compiled
 def area_difference(state: States) -> int:
-    """Black's area minus White's: stones, and empty points that are connected to stones of one color only."""
+    """Return Black's area minus White's: stones, and empty points connected to stones of one color only."""
     board = view_board(state)
     reached = points_reached_by_color(board)
     difference = 0
@@ -140,7 +140,7 @@ def final_score(state: States, ownership: Actions) -> int:
 
 
 def score_lead(state: States) -> float:
-    """Black's area minus White's area and komi on the current board, in points."""
+    """Return Black's area minus White's area and komi on the current board, in points."""
     return area_difference(state) - int(state[HALF_KOMI]) / 2
 
 
@@ -156,7 +156,7 @@ def returns(state: States, out: Returns) -> None:
 
 @inlined
 def superko_mask(board: BoardView, row: int, mine: int) -> int:
-    """The mask of a row's points on which superko alone forbids ``mine`` to play."""
+    """Return the mask of a row's points on which superko alone forbids ``mine`` to play."""
     suspects = board.rows[row + 1] & (board.rows[mine * board.size + 2 + row] | -board.header[SUICIDE])
     forbidden = 0
     while suspects != 0:
@@ -214,14 +214,14 @@ def position_hash(state: States) -> int:
 
 
 def vertex_name(size: int, action: int) -> str:
-    """The vertex of an action as in GTP, such as D4; the pass is ``pass``."""
+    """Return the vertex of an action as in GTP, such as D4; the pass is ``pass``."""
     if action == size * size:
         return "pass"
     return f"{COLUMN_LETTERS[action % size]}{size - action // size}"
 
 
 def parse_vertex(size: int, text: str) -> int:
-    """The action of a vertex, in upper or lower case."""
+    """Return the action of a vertex, in upper or lower case."""
     word = text.strip().upper()
     if word == "PASS":
         return size * size
@@ -235,8 +235,8 @@ def parse_vertex(size: int, text: str) -> int:
 
 
 def render(state: States) -> str:
-    """The board with coordinates: X for Black, O for White, the last play in parentheses, and a line below after a
-    pass.
+    """Return the board with coordinates: X for Black, O for White, the last play in parentheses, and a line below after
+    a pass.
     """
     size = int(state[SIZE])
     last = int(state[LAST]) & (1 << ACTION_BITS) - 1
@@ -258,7 +258,7 @@ def render(state: States) -> str:
 
 
 def cells(state: States) -> NDArray[np.int64]:
-    """The stones ``[size, size]``: 1 is black, -1 white."""
+    """Return the stones ``[size, size]``: 1 is black, -1 white."""
     return np.where(stones_on_board(state) == 2, -1, stones_on_board(state)).astype(np.int64)
 
 
@@ -277,7 +277,7 @@ def _require_komi(komi: Any, limit: int) -> None:
 
 
 def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: int | None = None) -> Game:
-    """Go on a board of ``size`` x ``size`` points, 5 to 19.
+    """Build Go on a board of ``size`` x ``size`` points, 5 to 19.
 
     Args:
         size: points on a side.

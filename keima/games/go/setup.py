@@ -23,14 +23,14 @@ from keima.games.go.board import (
 
 
 def stones_on_board(state: States) -> NDArray[np.int16]:
-    """The board ``[size, size]``: 0 an empty point, 1 a black stone, 2 a white stone."""
+    """Return the board ``[size, size]``: 0 an empty point, 1 a black stone, 2 a white stone."""
     size = int(state[SIZE])
     cells = view_as(state, int(state[BOARD]), int(state[CELLS]), np.int16)
     return cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
 
 
 def with_komi(state: States, komi: float) -> States:
-    """The position with another komi, a multiple of 0.5.
+    """Return the position with another komi, a multiple of 0.5.
 
     Raises:
         ValueError: it is not a multiple of 0.5, or more than the number of points.
@@ -43,7 +43,7 @@ def with_komi(state: States, komi: float) -> States:
 
 
 def with_player(state: States, player: int) -> States:
-    """The position with this player to move, in a game that is not over.
+    """Return the position with this player to move, in a game that is not over.
 
     If it is the other player's turn, that player passes; but neither this pass nor two that ended the game count.
     """
@@ -58,7 +58,7 @@ def with_player(state: States, player: int) -> States:
 
 
 def make_position(game: Game, black: Iterable[int], white: Iterable[int], *, player: int) -> States:
-    """A position with stones on these points, without earlier positions, and with ``player`` to move.
+    """Return a position with stones on these points, without earlier positions, and with ``player`` to move.
 
     Raises:
         ValueError: a point has two stones, or a chain has no liberties.

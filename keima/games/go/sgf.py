@@ -1,7 +1,8 @@
 """Smart Game Format: reading and writing games of Go.
 
-After the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). This module splits a file into games, so
-that files of any size are read in bounded memory and a broken game spoils no other; sgfmill parses each game.
+This follows the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). This module splits a file into
+games, so that files of any size are read in bounded memory and a broken game does not affect the others; sgfmill parses
+each game.
 """
 
 import re
@@ -58,7 +59,7 @@ def sgf_text(
     comments: Sequence[str] | None = None,
     marks: Sequence[Mapping[str, Sequence[str]]] = (),
 ) -> str:
-    """A game of Go as an SGF file, one node per line.
+    """Return a game of Go as an SGF file, one node per line.
 
     Args:
         game: Go, with any options.
@@ -94,7 +95,7 @@ def sgf_text(
     notes = [{"C": [comment]} if comment else {} for comment in comments or ()]
     if max(len(notes), len(marks)) > len(moves):
         raise ValueError(
-            f"there is something to say of {max(len(notes), len(marks))} positions, and the game has {len(moves)}"
+            f"there are comments or marks for {max(len(notes), len(marks))} positions, and the game has {len(moves)}"
         )
     lines = []
     for node in zip_longest(moves, marks, notes, fillvalue=dict[str, list[str]]()):
@@ -103,18 +104,18 @@ def sgf_text(
 
 
 def score_text(lead: float) -> str:
-    """A result in points as in SGF and GTP, such as W+3.5, or 0 for a draw; ``lead`` is Black's, after komi."""
+    """Return a result in points as in SGF and GTP, such as W+3.5, or 0 for a draw; ``lead`` is Black's, after komi."""
     return f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
 
 
 def point_name(size: int, action: int) -> str:
-    """An action as in SGF, such as dd; empty for the pass."""
+    """Return an action as in SGF, such as dd; empty for the pass."""
     return "" if action == size * size else SGF_LETTERS[action % size] + SGF_LETTERS[action // size]
 
 
 def _format_property(name: str, values: Sequence[str]) -> str:
     if not PROPERTY.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a property in SGF: capital letters")
+        raise ValueError(f"{name!r} is not a property name in SGF: use capital letters")
     return name + "".join(f"[{_escape_text(value)}]" for value in values)
 
 
@@ -155,7 +156,7 @@ class _SgfDraft:
         return self.size > MOST_BYTES or self.marks > MOST_MARKS
 
     def feed(self, piece: bytes, begin: int) -> int | None:
-        """Read a piece of the file from ``begin``; returns the end of the game in it, or None."""
+        """Read a piece of the file from ``begin``; return the end of the game in it, or None."""
         end = None
         for mark in MARK.finditer(piece, begin):
             place, sign = mark.start(), piece[mark.start()]
@@ -182,7 +183,7 @@ class _SgfDraft:
         return end
 
     def finish(self) -> tuple[int, bytes] | BadGame:
-        """The complete game."""
+        """Return the complete game."""
         if self.too_large:
             return BadGame(
                 self.line, f"the game has more than {MOST_BYTES:,} bytes or {MOST_MARKS:,} brackets and semicolons"
@@ -190,7 +191,7 @@ class _SgfDraft:
         return self.line, b"".join(self.parts)
 
     def report_broken_off(self) -> BadGame:
-        """The report of a game without an end."""
+        """Return the report of a game that has no end."""
         return BadGame(
             self.line, f"the game does not end: {'a bracket' if self.inside else 'a parenthesis'} is not closed"
         )
@@ -275,15 +276,15 @@ def _shorten_text(text: bytes) -> str:
 
 
 def _read_number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
-    """A number of the first node; 0 if it is missing."""
+    """Return a number of the first node; 0 if it is missing."""
     text = root.get(name, b"").replace(b",", b".") or b"0"
     if not re.fullmatch(rb"[+-]?[0-9]{1,4}(\.[0-9]{0,6})?", text):
-        raise ValueError(f"its {meaning} is {_shorten_text(text)}, which is no number")
+        raise ValueError(f"its {meaning} is {_shorten_text(text)}, which is not a number")
     return float(text)
 
 
 def _komi_in_points(written: float) -> float:
-    """Komi in points.
+    """Convert komi to points.
 
     Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 mean 7.5.
     """
@@ -292,7 +293,7 @@ def _komi_in_points(written: float) -> float:
 
 
 def _read_setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The points with black and with white stones before the first move."""
+    """Return the points with black and with white stones before the first move."""
     values = [value for name in SETUP if root.has_property(name) for value in root.get_raw_list(name)]
     if len(values) > 2 * size * size:
         raise ValueError("it sets up more stones than its board has points")
@@ -307,7 +308,7 @@ def _read_setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _read_moves(node: Node, size: int) -> Iterator[tuple[int, int]]:
-    """The move of a node, if it has one."""
+    """Yield the move of a node, if it has one."""
     found = [(player, node.get_raw_list(color)) for player, color in enumerate(COLORS) if node.has_property(color)]
     if len(found) > 1 or any(len(values) > 1 for _, values in found):
         raise ValueError("there are two moves in one of its nodes")

@@ -1,1 +1,1 @@
-"""OpenSpiel's games, asked through its Python package; slower than compiled rules, and there are dozens of them."""
+"""OpenSpiel's games, queried through its Python package: dozens of games, but slower than compiled rules."""

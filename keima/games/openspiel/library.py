@@ -1,4 +1,4 @@
-"""OpenSpiel's package: loading a game, and refusing games that do not fit the contract, with the reason."""
+"""OpenSpiel's package: load a game, and reject games that do not fit the contract, with the reason."""
 
 import platform
 import sys
@@ -11,7 +11,7 @@ MAX_ACTIONS = 2**16  # actions or outcomes that the contract allows
 
 
 def import_pyspiel() -> Any:
-    """OpenSpiel's package.
+    """Import OpenSpiel's package.
 
     Raises:
         ValueError: it is not installed; the message says where, and how to install it.
@@ -25,7 +25,7 @@ def import_pyspiel() -> Any:
 
 
 def load_openspiel_game(text: str) -> Any:
-    """OpenSpiel's game, such as ``hex(board_size=5)``.
+    """Load a game of OpenSpiel's, such as ``hex(board_size=5)``.
 
     Raises:
         ValueError: OpenSpiel has no such game or refuses its parameters, or the game does not fit the contract.
@@ -34,7 +34,7 @@ def load_openspiel_game(text: str) -> Any:
     name, known = text.partition("(")[0].strip(), library.registered_names()
     if name not in known:
         similar = get_close_matches(name, known) or ["hex(board_size=5)", "othello", "backgammon"]
-        raise ValueError(f"OpenSpiel has no game called {name!r}; say for example {', '.join(similar)}")
+        raise ValueError(f"OpenSpiel has no game called {name!r}; similar names are {', '.join(similar)}")
     try:
         game = library.load_game(text)
         unfit = explain_misfit(game)
@@ -46,20 +46,20 @@ def load_openspiel_game(text: str) -> Any:
 
 
 def explain_misfit(game: Any) -> str:
-    """Why a game of OpenSpiel does not fit the contract of ``keima.games.game``; empty if it does."""
+    """Return why a game of OpenSpiel does not fit the contract of ``keima.games.game``; empty if it does."""
     kind, players = game.get_type(), game.num_players()
     if kind.information != kind.Information.PERFECT_INFORMATION:
         return "its players do not see the whole position (imperfect information)"
     if kind.dynamics != kind.Dynamics.SEQUENTIAL:
         return "its players move at the same time (simultaneous moves)"
     if kind.chance_mode == kind.ChanceMode.SAMPLED_STOCHASTIC:
-        return "it draws its chance outcomes itself and does not tell their probabilities"
+        return "it samples its chance outcomes and does not report their probabilities"
     if players not in (1, 2):
         return f"it has {players} players, and Keima plays games for one or two"
     if players == 2 and kind.utility != kind.Utility.ZERO_SUM:
-        return "what one player wins is not what the other loses (no zero-sum game)"
+        return "one player's win is not the other's loss (not a zero-sum game)"
     if not kind.provides_observation_tensor:
-        return "OpenSpiel gives no observation tensor for it, which is what a network sees"
+        return "OpenSpiel has no observation tensor for it, and the network needs one"
     if not 1 <= game.num_distinct_actions() <= MAX_ACTIONS or game.max_chance_outcomes() > MAX_ACTIONS:
         return f"it has more than {MAX_ACTIONS} actions or chance outcomes, or none"
     if not (isfinite(game.min_utility()) and isfinite(game.max_utility()) and game.min_utility() < game.max_utility()):

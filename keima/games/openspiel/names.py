@@ -1,4 +1,4 @@
-"""What actions and outcomes are called: as OpenSpiel does, where a move has one name at all times, else by number."""
+"""The names of actions and outcomes: OpenSpiel's, where a move always has the same name, else numbers."""
 
 from collections import Counter
 from itertools import takewhile
@@ -9,10 +9,10 @@ from keima.games.openspiel.trial import MoveNames, ObservedNames
 
 
 def make_action_names(game: Any, trial: ObservedNames) -> list[str]:
-    """The names of all actions of OpenSpiel's ``game``, each different.
+    """Make the names of all actions of OpenSpiel's ``game``, each different.
 
-    OpenSpiel names a move of a position and a player. Where its name depends on the position (chess), all are called
-    by their numbers. A player's mark is left out: ``x3`` and ``o3`` are ``3``.
+    OpenSpiel names a move of a position and a player. If a move's name depends on the position (chess), all moves are
+    named by their numbers. A player's mark is removed: ``x3`` and ``o3`` are ``3``.
     """
     count, players = game.num_distinct_actions(), range(game.num_players())
     numbers = [str(action) for action in range(count)]
@@ -31,13 +31,13 @@ def make_action_names(game: Any, trial: ObservedNames) -> list[str]:
 
 
 def make_outcome_names(game: Any, trial: ObservedNames) -> list[str]:
-    """The names of all chance outcomes, each different; by number where random games have not met them all."""
+    """Make the names of all chance outcomes, each different; numbers if random games have not met them all."""
     spoken, count = trial.names.get(CHANCE) or {}, game.max_chance_outcomes()
     return _make_distinct([spoken.get(outcome, "") for outcome in range(count)])
 
 
 def strip_player_marks(first: list[str], second: list[str]) -> list[str]:
-    """What two players call the same moves, without the mark by which each begins."""
+    """Return the names that two players give the same moves, without the mark by which each begins."""
     if [name.lower() for name in first] == [name.lower() for name in second]:
         return first
     return [_common_suffix(*names) for names in zip(first, second, strict=True)]
@@ -53,7 +53,7 @@ def _has_same_names(spoken: list[str], heard: MoveNames | None) -> bool:
 
 
 def _make_distinct(names: list[str]) -> list[str]:
-    """The names; a number with # for each that is empty or not the only one of its kind."""
+    """Make the names distinct: each that is empty or not unique becomes a number with #."""
     counts = Counter(names)
     if all(name and counts[name] == 1 for name in names):
         return names

@@ -1,7 +1,7 @@
-"""What OpenSpiel says about positions, and the C callback through which compiled kernels ask.
+"""OpenSpiel's answers about positions, and the C callback through which compiled kernels ask.
 
-A row of a state is the history of its game, so a position is found by its history. The positions that were asked about
-last are remembered: the next one is a copy of its parent and one move, instead of the whole game again.
+A row of a state is the history of its game, so a position is found by its history. Recently queried positions are
+cached: the next one is a copy of its parent and one move, instead of the whole game again.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ class OpenSpielFailed(ValueError):
 
 
 class Position(NamedTuple):
-    """A position of OpenSpiel's, never changed."""
+    """A position of OpenSpiel's, never modified."""
 
     state: Any
     viewer: int  # the player to move; at a chance state and at the end, the one who moved last
@@ -52,7 +52,7 @@ class RecentPositions:
         self._old: dict[bytes, Position] = {}
 
     def find(self, key: bytes) -> Position | None:
-        """The position of ``key``, if it is remembered."""
+        """Return the position of ``key``, if it is cached."""
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)
@@ -61,7 +61,7 @@ class RecentPositions:
         return found
 
     def remember(self, key: bytes, position: Position) -> None:
-        """Remember a position."""
+        """Cache a position."""
         self._young[key] = position
         self._weight += self.OWN_WEIGHT + len(key) // MOVE
         if self._weight > self._most:
@@ -108,7 +108,7 @@ class OpenSpielAdapter:
         return 1.0 if self.players == 2 else float(self._highest - min(0.0, self._lowest))
 
     def position(self, key: bytes) -> Position:
-        """The position with this history."""
+        """Return the position with this history."""
         found = RECENT.find(key)
         if found is None:
             found = self._replay_from_recent(key)
@@ -139,7 +139,7 @@ class OpenSpielAdapter:
         return Position(state, player if player >= 0 else viewer, player == CHANCE and not over, over)
 
     def legal_actions(self, key: bytes) -> list[int]:
-        """Ascending; empty when the game is over or chance is to move."""
+        """Return the legal actions, ascending; empty when the game is over or chance is to move."""
         position = self.position(key)
         if position.over or position.chance:
             return []
@@ -151,16 +151,16 @@ class OpenSpielAdapter:
         return legal
 
     def current_player(self, key: bytes) -> int:
-        """0, 1 or ``CHANCE``."""
+        """Return 0, 1 or ``CHANCE``."""
         position = self.position(key)
         return CHANCE if position.chance else position.viewer
 
     def terminal(self, key: bytes) -> int:
-        """1 when the game is over, else 0."""
+        """Return 1 when the game is over, else 0."""
         return int(self.position(key).over)
 
     def chance_outcomes(self, key: bytes) -> list[tuple[int, float]]:
-        """The possible outcomes, ascending, and their probabilities; empty if chance is not to move."""
+        """Return the possible outcomes, ascending, and their probabilities; empty if chance is not to move."""
         position = self.position(key)
         if not position.chance:
             return []
@@ -172,7 +172,7 @@ class OpenSpielAdapter:
         return outcomes
 
     def returns(self, key: bytes) -> list[float]:
-        """The returns of two players, as shares of the most that can be won; of one player, the score from 0 up.
+        """Return the returns of two players, as shares of the most that can be won; of one player, the score from 0 up.
 
         Where OpenSpiel's scores can be negative, the score is given at the end, counted from the lowest possible one.
         """
@@ -191,9 +191,9 @@ class OpenSpielAdapter:
         return [share, -share]
 
     def observation(self, key: bytes) -> Planes:
-        """OpenSpiel's observation tensor for the viewer; with two players, then a plane of the viewer's number.
+        """Return OpenSpiel's observation tensor for the viewer; with two players, also a plane of the viewer's number.
 
-        Some tensors show the board as the player to move sees it, others do not say who moves.
+        Some tensors show the board as the player to move sees it; others do not show who is to move.
         """
         seen, planes = self._seen
         if seen == key:
@@ -213,8 +213,8 @@ class OpenSpielAdapter:
         return planes
 
     def hash(self, key: bytes) -> int:
-        """A digest of the observation and of whether chance is to move; after the end, when none is needed, of the
-        history.
+        """Return a digest of the observation and of whether chance is to move; after the end, when none is needed, of
+        the history.
         """
         position = self.position(key)
         content = key if position.over else self.observation(key).tobytes() + bytes([position.chance])
@@ -230,7 +230,7 @@ ADAPTERS: dict[int, OpenSpielAdapter] = {}  # by identity
 
 
 def moves_of_key(key: bytes) -> list[int]:
-    """The moves of a key."""
+    """Return the moves of a key."""
     moves: list[int] = np.frombuffer(key[WORD:], np.uint16).tolist()
     return moves
 
@@ -325,9 +325,9 @@ def write_receipt(address: int, status: int, value: int) -> None:
 def answer_compiled_code(question: int, row: int, length: int, out: int, size: int, more: int, receipt: int) -> None:
     """Answer like ``answer_question``, as a callback that cannot raise.
 
-    A failure is kept; the answers are that the game is over, with returns and observations that are no numbers. So
-    compiled code comes to an end, and nothing sound is made of it. What a signal's handler raises, such as
-    KeyboardInterrupt, is kept too, and leaves the receipt blank: compiled code asks again.
+    A failure is kept; the answers are that the game is over, with NaN for returns and observations. So compiled code
+    terminates, and its results are unusable. An exception from a signal handler, such as KeyboardInterrupt, is kept
+    too, and leaves the receipt blank: compiled code asks again.
     """
     try:
         answer_question(question, row, length, out, size, more, receipt)
@@ -341,7 +341,7 @@ def answer_compiled_code(question: int, row: int, length: int, out: int, size: i
 
 
 def _keep_interruptions(report: Callable[[Any], object]) -> Callable[[Any], object]:
-    """A hook that keeps what a signal's handler raised before the callback's first line or after its last one."""
+    """Return a hook that keeps what a signal handler raised before the callback's first line or after its last."""
 
     def hook(unraisable: Any) -> None:
         # From Python 3.13 on, the function is in the text alone.

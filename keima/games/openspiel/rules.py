@@ -78,7 +78,7 @@ if numba.config.DISABLE_JIT:
 
 @inlined
 def get_answer(question: int, state: States, out: Address, size: int, more: Address) -> NDArray[np.int64]:
-    """Ask a question about a state; returns the receipt."""
+    """Ask a question about a state; return the receipt."""
     receipt = np.zeros(2, np.int64)
     receipt[VALUE] = 1 if question == TERMINAL else 0
     row, address, tries = np.int64(state.ctypes.data) + IDENTITY * WORD, np.int64(receipt.ctypes.data), 0
@@ -135,7 +135,7 @@ def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> 
 
 
 def openspiel(game: str = "", *, max_plies: int = 0, most_legal_actions: int = 0) -> Game:
-    """A game of OpenSpiel's.
+    """Build a game of OpenSpiel's.
 
     Args:
         game: its name, with parameters if any: ``hex(board_size=5)``.
@@ -192,7 +192,7 @@ def build_openspiel_game(game: str, max_plies: int, most_legal_actions: int) -> 
 
 
 def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int, int]) -> OpenSpielAdapter:
-    """The adapter of a game with these options, which every state's row names."""
+    """Return the adapter of a game with these options, which every state's row names."""
     digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=WORD).digest()
     identity = int.from_bytes(digest, sys.byteorder, signed=True)
     longest = theirs.max_history_length()
@@ -209,14 +209,14 @@ def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int,
 
 
 def make_start_state(adapter: OpenSpielAdapter) -> States:
-    """The row of the start, with room for the longest history."""
+    """Return the row of the start, with room for the longest history."""
     row = np.zeros(HISTORY + -(-adapter.max_plies * MOVE // WORD), np.int64)
     row[IDENTITY] = int.from_bytes(adapter.start_key, sys.byteorder, signed=True)
     return row
 
 
 def find_board_shape(tensor: list[int], num_actions: int) -> tuple[int, int, int]:
-    """OpenSpiel's observation tensor as planes ``[C, H, W]``.
+    """Return the shape ``[C, H, W]`` of OpenSpiel's observation tensor as planes.
 
     The last two of three or more sides are the board. Two sides are one board; or if the second one is longer, and the
     actions are its points and make a square, planes of that square (Gomoku). n numbers are n planes of one point.
@@ -232,31 +232,31 @@ def find_board_shape(tensor: list[int], num_actions: int) -> tuple[int, int, int
 
 
 def count_policy_planes(board: tuple[int, int, int], num_actions: int) -> int:
-    """1 if the actions are the points of the board, or these and a pass; else 0."""
+    """Return 1 if the actions are the points of the board, or these and a pass; else 0."""
     points = board[1] * board[2]
     return int(points > 1 and num_actions in (points, points + 1))
 
 
 def make_action_parser(names: list[str], game: str) -> Callable[[str], int]:
-    """The function that finds an action by its name."""
+    """Return a function that finds an action by its name."""
     actions = {name: action for action, name in enumerate(names)}
 
     def parse_action(text: str) -> int:
         """Parse the name of an action, which may be a number."""
         if text.strip() not in actions:
-            raise ValueError(f"{text.strip()!r} is no move of {game}; one is called {names[0]!r}")
+            raise ValueError(f"{text.strip()!r} is not a move of {game}; a valid name is {names[0]!r}")
         return actions[text.strip()]
 
     return parse_action
 
 
 def key_of(state: States) -> bytes:
-    """The key of the position in ``keima.games.openspiel.positions``."""
+    """Return the key of the position in ``keima.games.openspiel.positions``."""
     return state[IDENTITY:].tobytes()[: WORD + MOVE * int(state[LENGTH])]
 
 
 def render_state(state: States) -> str:
-    """The position as OpenSpiel writes it."""
+    """Return the position as OpenSpiel writes it."""
     key = key_of(state)
     text = str(ADAPTERS[int(state[IDENTITY])].position(key).state)
     return text if text.strip() else f"after the moves {positions.moves_of_key(key)}"
@@ -272,4 +272,4 @@ def check_callback(game: Game, adapter: OpenSpielAdapter) -> None:
     asked = game.legal_actions(game.start).tolist(), game.chance_outcomes(game.start)[0].tolist()
     raise_kept_error()
     if asked != (adapter.legal_actions(key), [outcome for outcome, _ in adapter.chance_outcomes(key)]):
-        raise ValueError("compiled code does not get OpenSpiel's answers on this platform; NUMBA_DISABLE_JIT=1 does")
+        raise ValueError("compiled code does not get OpenSpiel's answers on this platform; set NUMBA_DISABLE_JIT=1")

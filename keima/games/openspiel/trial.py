@@ -1,4 +1,4 @@
-"""Random games when a game of OpenSpiel's is loaded: does it keep its promises, and what does it call its moves?"""
+"""Random games when a game of OpenSpiel's is loaded, to check its promises and to learn the names of its moves."""
 
 import sys
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ MoveNames = dict[int, str]  # by action or outcome, what OpenSpiel calls it
 
 @dataclass
 class ObservedNames:
-    """What random games have shown."""
+    """The names observed in random games."""
 
     # What OpenSpiel called the moves: by player, or CHANCE for outcomes; None where one move had several names.
     names: dict[int, MoveNames | None] = field(default_factory=dict)
 
     def note_name(self, mover: int, move: int, name: str) -> None:
-        """Note what OpenSpiel calls a move of a mover, or of chance, at some position."""
+        """Record OpenSpiel's name for a move of a player, or of chance, at some position."""
         known = self.names.setdefault(mover, {})
         if known is not None and known.setdefault(move, name) != name:
             self.names[mover] = None
 
 
 def play_random_moves(adapter: OpenSpielAdapter) -> ObservedNames:
-    """Play random moves and look at every position as a search would.
+    """Play random moves and query every position as a search would.
 
     Raises:
         ValueError: OpenSpiel failed, or contradicts what it says about the game.
@@ -43,7 +43,7 @@ def play_random_moves(adapter: OpenSpielAdapter) -> ObservedNames:
 
 
 def _check_openspiel_position(adapter: OpenSpielAdapter, key: bytes, trial: ObservedNames) -> list[int]:
-    """Ask everything about a position; returns the actions or outcomes, none when the game is over."""
+    """Query everything about a position; return the actions or outcomes, none when the game is over."""
     player, state = adapter.current_player(key), adapter.position(key).state
     moves = adapter.legal_actions(key) or [outcome for outcome, _ in adapter.chance_outcomes(key)]
     adapter.returns(key)

@@ -47,13 +47,13 @@ class Tables(NamedTuple):
 
 @inlined
 def row_digit(row: int, place: int) -> int:
-    """The exponent at this place of a row."""
+    """Return the exponent at this place of a row."""
     return (row >> 4 * place) & 15
 
 
 @compiled
 def slide_row(row: int) -> int:
-    """The row after sliding to its lowest digit."""
+    """Return the row after sliding to its lowest digit."""
     made, end, mergeable = 0, 0, False
     for place in range(SIZE):
         exponent = row_digit(row, place)
@@ -71,7 +71,7 @@ def slide_row(row: int) -> int:
 
 @compiled
 def row_value(row: int) -> float:
-    """The value of a row or column."""
+    """Return the value of a row or column."""
     empty = total = rising = falling = 0.0
     merges = run = previous = 0
     for place in range(SIZE):
@@ -103,7 +103,7 @@ def row_value(row: int) -> float:
 
 @inlined
 def reverse_row(row: int) -> int:
-    """The digits in reverse order."""
+    """Return the digits in reverse order."""
     return row_digit(row, 0) << 12 | row_digit(row, 1) << 8 | row_digit(row, 2) << 4 | row_digit(row, 3)
 
 
@@ -117,7 +117,7 @@ def fill_tables(tables: Tables) -> None:
 
 @functools.cache
 def shared_tables() -> Tables:
-    """The tables, computed on first use."""
+    """Return the tables, computed on first use."""
     tables = Tables(np.empty(LINES, np.int64), np.empty(LINES, np.int64), np.empty(LINES))
     fill_tables(tables)
     return tables
@@ -125,14 +125,14 @@ def shared_tables() -> Tables:
 
 @inlined
 def packed_column(board: PackedBoard, place: int) -> int:
-    """A column as a row, the top digit lowest."""
+    """Return a column as a row, the top digit lowest."""
     a, b, c, d = board
     return row_digit(a, place) | row_digit(b, place) << 4 | row_digit(c, place) << 8 | row_digit(d, place) << 12
 
 
 @inlined
 def packed_transpose(board: PackedBoard) -> PackedBoard:
-    """The transposed board."""
+    """Return the transposed board."""
     return packed_column(board, 0), packed_column(board, 1), packed_column(board, 2), packed_column(board, 3)
 
 
@@ -145,7 +145,7 @@ def look_up_rows(table: NDArray[np.int64], board: PackedBoard) -> PackedBoard:
 
 @inlined
 def board_value(board: PackedBoard, values: NDArray[np.float64]) -> float:
-    """The value of a board: the sum over its rows and columns."""
+    """Return the value of a board: the sum over its rows and columns."""
     a, b, c, d = board
     e, f, g, h = packed_transpose(board)
     return values[a] + values[b] + values[c] + values[d] + values[e] + values[f] + values[g] + values[h]
@@ -153,7 +153,7 @@ def board_value(board: PackedBoard, values: NDArray[np.float64]) -> float:
 
 @inlined
 def place_tile_bits(board: PackedBoard, row: int, bits: int) -> PackedBoard:
-    """The board with these bits set in one row."""
+    """Return the board with these bits set in one row."""
     a, b, c, d = board
     return (
         a | bits if row == 0 else a,
@@ -165,7 +165,7 @@ def place_tile_bits(board: PackedBoard, row: int, bits: int) -> PackedBoard:
 
 @compiled
 def afterstate_value(board: PackedBoard, depth: int, likely: float, tables: Tables) -> float:
-    """The value of a board with chance to move, searched through ``depth`` chance outcomes.
+    """Return the value of a board with chance to move, searched through ``depth`` chance outcomes.
 
     ``likely`` is the probability of reaching the board.
     """
@@ -193,7 +193,7 @@ def afterstate_value(board: PackedBoard, depth: int, likely: float, tables: Tabl
 
 @compiled
 def find_best_action(state: States, depth: int, tables: Tables) -> int:
-    """The action of the largest value, the lowest of equal ones; -1 if no action is legal."""
+    """Return the action of the largest value, the lowest of equal ones; -1 if no action is legal."""
     board, chosen, best = packed_board(state), -1, IMPOSSIBLE
     turned = packed_transpose(board)
     for action in range(4):
@@ -208,7 +208,7 @@ def find_best_action(state: States, depth: int, tables: Tables) -> int:
 
 @inlined
 def packed_row(row: int) -> int:
-    """A row of the state as digits."""
+    """Return a row of the state as digits."""
     return (
         min(row & 0xFF, 15)
         | min(row >> 8 & 0xFF, 15) << 4
@@ -219,7 +219,7 @@ def packed_row(row: int) -> int:
 
 @inlined
 def packed_board(state: States) -> PackedBoard:
-    """The board of a state."""
+    """Return the board of a state."""
     return (
         packed_row(state[ROWS]),
         packed_row(state[ROWS + 1]),
@@ -229,7 +229,7 @@ def packed_board(state: States) -> PackedBoard:
 
 
 def choose_expectimax_move(state: States, *, depth: int) -> int:
-    """The best action by expectimax, searched through ``depth`` chance outcomes; deterministic.
+    """Return the best action by expectimax, searched through ``depth`` chance outcomes; deterministic.
 
     Raises:
         ValueError: the board is not 4 x 4, the player is not to move, or ``depth`` is negative.

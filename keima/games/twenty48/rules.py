@@ -53,13 +53,13 @@ FiveRows = tuple[
 
 @inlined
 def nonzero_bytes(cells: PackedRow) -> int:
-    """The highest bit of each nonzero byte."""
+    """Return the highest bit of each nonzero byte."""
     return (cells + LOW) & HIGH
 
 
 @inlined
 def fill_bytes(high: int) -> int:
-    """All bits of each byte whose highest bit is set in ``high``; other bits must be clear."""
+    """Return all bits of each byte whose highest bit is set in ``high``; other bits must be clear."""
     return (high - (high >> 7)) | high
 
 
@@ -72,14 +72,14 @@ def pull_tiles_forward(front: PackedRow, back: PackedRow) -> tuple[PackedRow, Pa
 
 @inlined
 def merge_pair(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow, int]:
-    """Merge equal tiles into the front; also returns the highest bits of the bytes where tiles merged."""
+    """Merge equal tiles into the front; also return the highest bits of the bytes where tiles merged."""
     equal = nonzero_bytes(front) & ~nonzero_bytes(front ^ back)
     return front + (equal >> 7), back & ~fill_bytes(equal), equal
 
 
 @inlined
 def sum_merged_tiles(cells: PackedRow, equal: int) -> int:
-    """The sum of the tiles in the bytes of ``cells`` whose bits ``equal`` are set."""
+    """Return the sum of the tiles in the bytes of ``cells`` whose bits ``equal`` are set."""
     total = 0
     while equal != 0:
         total += 1 << ((cells >> (lowest_bit(equal) - 7)) & 0xFF)
@@ -91,7 +91,7 @@ def sum_merged_tiles(cells: PackedRow, equal: int) -> int:
 def slide_lines(
     a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
 ) -> tuple[PackedRow, PackedRow, PackedRow, PackedRow, PackedRow, int]:
-    """Slide all lines from ``e`` towards ``a``; returns the five words and the sum of the tiles made by merging."""
+    """Slide all lines from ``e`` towards ``a``; return the five words and the sum of the tiles made by merging."""
     a, b = pull_tiles_forward(a, b)
     b, c = pull_tiles_forward(b, c)
     c, d = pull_tiles_forward(c, d)
@@ -121,14 +121,14 @@ def slide_lines(
 
 @inlined
 def extract_column(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, shift: int) -> PackedRow:
-    """The bytes at this bit offset of five rows, as a row."""
+    """Return the bytes at this bit offset of five rows, as a row."""
     near = ((a >> shift) & 0xFF) | ((b >> shift) & 0xFF) << 8 | ((c >> shift) & 0xFF) << 16
     return near | ((d >> shift) & 0xFF) << 24 | ((e >> shift) & 0xFF) << 32
 
 
 @inlined
 def transpose_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow) -> FiveRows:
-    """The transposed board."""
+    """Return the transposed board."""
     return (
         extract_column(a, b, c, d, e, 0),
         extract_column(a, b, c, d, e, 8),
@@ -140,7 +140,7 @@ def transpose_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: Pa
 
 @inlined
 def reverse_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, length: int) -> FiveRows:
-    """The first ``length`` words in reverse order; the others are 0."""
+    """Return the first ``length`` words in reverse order; the others are 0."""
     if length == 5:
         return e, d, c, b, a
     if length == 4:
@@ -152,14 +152,14 @@ def reverse_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: Pack
 
 @inlined
 def find_slidable_tiles(front: PackedRow, back: PackedRow) -> tuple[int, int]:
-    """The highest bits of the bytes where a tile can slide from front to back by a step, and from back to front."""
+    """Return the highest bits of the bytes where a tile can slide a step from front to back, and from back to front."""
     in_front, behind, unequal = nonzero_bytes(front), nonzero_bytes(back), nonzero_bytes(front ^ back)
     return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
 
 
 @inlined
 def legal_action_bits(state: States) -> int:
-    """The legal actions, those that change the board, as bits."""
+    """Return the legal actions, those that change the board, as bits."""
     inner = (1 << 8 * (state[WIDTH] - 1)) - 1  # all columns but the last
     up = right = down = left = 0
     for row in range(ROWS, ROWS + state[HEIGHT]):
@@ -278,7 +278,7 @@ def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> 
 
 
 def render(state: States) -> str:
-    """The tiles with coordinates, and the score."""
+    """Return the tiles with coordinates, and the score."""
     height, width = int(state[HEIGHT]), int(state[WIDTH])
     rows = [[int(state[ROWS + row]) >> 8 * column & 0xFF for column in range(width)] for row in range(height)]
     size = max(4, len(str(1 << max(map(max, rows)))))
@@ -291,7 +291,7 @@ def render(state: States) -> str:
 
 
 def tiles_on_board(state: States) -> NDArray[np.int64]:
-    """The tiles on the board ``[H, W]``; 0 is an empty cell."""
+    """Return the tiles on the board ``[H, W]``; 0 is an empty cell."""
     cells = state[ROWS : ROWS + state[HEIGHT], None] >> 8 * np.arange(state[WIDTH]) & 0xFF
     return np.where(cells > 0, np.int64(1) << cells, 0)
 
@@ -305,13 +305,13 @@ def parse_action(text: str) -> int:
 
 
 def outcome_name(height: int, width: int, outcome: int) -> str:
-    """The new tile and its cell, such as 2@b3; columns are letters from the left, rows numbers from the bottom."""
+    """Return the new tile and its cell, such as 2@b3: columns are letters from the left, rows numbers from below."""
     row, column = divmod(outcome // 2, width)
     return f"{2 + 2 * (outcome % 2)}@{'abcde'[column]}{height - row}"
 
 
 def make_direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int32]:
-    """The action symmetries ``[Y, 4]``: the direction of each step on the new board."""
+    """Return the action symmetries ``[Y, 4]``: the direction of each step on the new board."""
     steps = {-width: UP, 1: RIGHT, width: DOWN, -1: LEFT}
     table = np.empty((len(points), len(ACTIONS)), np.int32)
     for y, old in enumerate(points):
@@ -323,7 +323,7 @@ def make_direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np
 
 
 def make_outcome_table(points: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The outcome symmetries ``[Y, 2 * cells]``."""
+    """Return the outcome symmetries ``[Y, 2 * cells]``."""
     new = np.argsort(points, axis=1)
     return np.stack([2 * new, 2 * new + 1], axis=2).reshape(len(points), -1).astype(np.int32)
 
@@ -336,7 +336,7 @@ def _require_whole(name: str, value: Any, low: int, high: int) -> None:
 
 
 def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
-    """2048 on a board of ``height`` x ``width`` cells, 2 to 5 each.
+    """Build 2048 on a board of ``height`` x ``width`` cells, 2 to 5 each.
 
     Args:
         height: rows.
@@ -388,5 +388,5 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
 
 
 def GameRules(height: int = 4, width: int = 4) -> Game:  # noqa: N802
-    """2048 under the name that the guide's programs use."""
+    """Build 2048 under the name that the guide's programs use."""
     return twenty48(height=height, width=width)

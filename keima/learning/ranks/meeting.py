@@ -1,4 +1,4 @@
-"""Checks whether ranks can meet, before any of them is started, so that an error takes one sentence."""
+"""Check whether ranks can meet, before any of them is started, so that an error takes one sentence."""
 
 import errno
 import logging

@@ -39,7 +39,7 @@ class RankLost(RuntimeError):
 
 
 class SurplusRank(Exception):
-    """torchrun has started more ranks than the machine has room for, and this one has to leave."""
+    """torchrun has started more ranks than this machine has room for, and this rank must exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Ranks:
         self._unhurried_group: dist.ProcessGroup | None = None
 
     def declare_lost(self, reason: str) -> None:
-        """From any thread: another rank has ended, so end all operations between ranks, also those begun on a GPU.
+        """Declare, from any thread, that another rank has ended: end all operations between ranks, also those on a GPU.
 
         NCCL would wait for the other rank until its time limit.
         """
@@ -91,7 +91,7 @@ class Ranks:
             abort_nccl()
 
     def raise_if_lost(self) -> None:
-        """Raise if another rank has ended, as far as this one knows.
+        """Raise if another rank is known to have ended.
 
         Raises:
             RankLost: one has.
@@ -102,7 +102,7 @@ class Ranks:
 
     @contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Within the block, torch's errors about lost connections become ``RankLost``."""
+        """Turn torch's errors about lost connections into ``RankLost`` within the block."""
         self.raise_if_lost()
         try:
             yield
@@ -143,15 +143,15 @@ class Ranks:
                 tensor.copy_(part.view(tensor.shape))
 
     def all_reduce_max(self, number: int) -> int:
-        """The largest of all ranks' numbers."""
+        """Return the largest of all ranks' numbers."""
         return max(self.all_gather(number))
 
     def all_gather(self, number: int) -> list[int]:
-        """Every rank's number, by rank."""
+        """Return every rank's number, by rank."""
         return [int(tensor) for tensor in self.all_gather_tensor(torch.tensor(number))]
 
     def all_gather_tensor(self, tensor: Tensor) -> list[Tensor]:
-        """Every rank's tensor, on the CPU; all have the same shape and type."""
+        """Return every rank's tensor, on the CPU; all have the same shape and type."""
         if self.is_alone:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
@@ -160,19 +160,19 @@ class Ranks:
         return parts
 
     def broadcast_bool(self, answer: bool) -> bool:
-        """Rank 0's answer."""
+        """Return rank 0's value."""
         verdict = torch.tensor(int(answer))
         self.broadcast_([verdict])
         return bool(verdict)
 
     def broadcast_next_message(self, data: bytes = b"") -> bytes:
-        """Rank 0's next message, for which the others wait as long as it takes."""
+        """Return rank 0's next message; the other ranks wait for it without a time limit."""
         with self._translating_errors():
             self._unhurried_group = self._unhurried_group or dist.new_group(backend="gloo", timeout=MESSAGE_TIMEOUT)
         return self.broadcast_bytes(data, group=self._unhurried_group)
 
     def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0, group: dist.ProcessGroup | None = None) -> None:
-        """Replace each tensor by the rank ``source``'s, on any device."""
+        """Replace each tensor with that of rank ``source``, on any device."""
         if self.is_alone:
             return
         for tensor in tensors:
@@ -183,7 +183,7 @@ class Ranks:
                 tensor.copy_(sent)
 
     def broadcast_bytes(self, data: bytes, *, source: int = 0, group: dist.ProcessGroup | None = None) -> bytes:
-        """The bytes that the rank ``source`` passes."""
+        """Return the bytes that rank ``source`` passes."""
         if self.is_alone:
             return data
         length = torch.tensor(len(data))
@@ -199,7 +199,7 @@ class Ranks:
         return sent.numpy().tobytes()
 
     def broadcast_text(self, text: str, *, source: int = 0) -> str:
-        """The text that the rank ``source`` passes."""
+        """Return the text that rank ``source`` passes."""
         return self.broadcast_bytes(text.encode(), source=source).decode()
 
 
@@ -207,13 +207,13 @@ ALONE = Ranks()
 
 
 def abort_nccl() -> None:
-    """End what NCCL has begun on this rank's GPU, and all that it begins later."""
+    """Abort NCCL's operations on this rank's GPU, including any that it starts later."""
     assert dist.group.WORLD
     dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # of PyTorch 2.6 and newer
 
 
 def _split_into_buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in order, in buckets of one type and at most ``BUCKET_BYTES``, or one larger tensor."""
+    """Yield the tensors in order, in buckets of one type and at most ``BUCKET_BYTES``, or one larger tensor."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -236,7 +236,7 @@ def join_ranks(
     environment: Mapping[str, str] | None = None,
     room: Callable[[int], int] | None = None,
 ) -> Iterator[Ranks]:
-    """Within the block, the group that this process belongs to.
+    """Yield the group that this process belongs to; leave it after the block.
 
     Args:
         given: on the command line; it overrides torchrun's variables.
@@ -331,7 +331,7 @@ def check_rendezvous(rank: int, address: str, port: int, *, seconds: float) -> N
 
 
 def keep_ranks_with_room(place: RankInfo, here: int, room: int) -> RankInfo:
-    """The place of a rank among those that stay: on each machine the first ones, as many as it has room for.
+    """Return the place of a rank among those that stay: on each machine the first ones, as many as it has room for.
 
     Args:
         place: torchrun's, with every number known.
@@ -357,7 +357,7 @@ def keep_ranks_with_room(place: RankInfo, here: int, room: int) -> RankInfo:
 
 
 def read_rank_timeout(variables: Mapping[str, str] = os.environ) -> timedelta:
-    """How long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, with gloo too.
+    """Return how long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, with gloo too.
 
     Raises:
         ValueError: it is not a number of seconds.
@@ -371,7 +371,7 @@ def read_rank_timeout(variables: Mapping[str, str] = os.environ) -> timedelta:
 
 
 def unused_nccl_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
-    """A sentence about NCCL's variables that are set without effect; empty if there are none."""
+    """Return a sentence about NCCL variables that are set but have no effect; empty if there are none."""
     names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.is_alone))
     if not names or ranks.backend == "nccl":
         return ""
@@ -384,12 +384,13 @@ def unused_nccl_variables(ranks: Ranks, variables: Mapping[str, str] = os.enviro
 
 
 def make_file_store(folder: Path, world_size: int) -> FileStore:
-    """A store in an empty folder, through which ranks on one machine find each other; it opens no port."""
+    """Return a store in an empty folder, through which ranks on one machine find each other; it opens no port."""
     return FileStore(str(folder / "store"), world_size)
 
 
 def interface_towards(address: str) -> str | None:
-    """The network interface through which this machine reaches ``address``, its own or another's; None if unknown.
+    """Return the network interface through which this machine reaches ``address``, its own or another's; None if
+    unknown.
 
     By default gloo listens at the address of this machine's name, which on Debian no other machine can reach.
     """
@@ -406,7 +407,7 @@ def interface_towards(address: str) -> str | None:
 
 
 def local_address_towards(address: str) -> str:
-    """The address of this machine at which the machine at ``address`` reaches it.
+    """Return the address of this machine at which the machine at ``address`` reaches it.
 
     Raises:
         ValueError: there is no route to ``address``.
@@ -423,11 +424,11 @@ def local_address_towards(address: str) -> str:
 
 
 def connect_store(place: RankInfo) -> TCPStore:
-    """The store through which the ranks find each other; rank 0 hosts it, and torchrun's store has its port.
+    """Return the store through which the ranks find each other; rank 0 hosts it, and torchrun's store has its port.
 
     torchrun's own store survives a restart of the ranks, with the addresses of the dead ones in it. A rank that reads
-    these before the new ones are there would wait for the dead. torchrun starts no rank before all earlier ones have
-    ended, on every machine, so a port that refuses connections is an old one.
+    these before the new ones are there would wait for the dead ranks. torchrun starts no rank before all earlier ones
+    have ended, on every machine, so a port that refuses connections is an old one.
 
     Raises:
         RuntimeError: torchrun's store or rank 0 cannot be reached.
@@ -455,7 +456,7 @@ def _restart_count(variables: Mapping[str, str]) -> int:
 
 
 def _resolve_info(given: RankInfo, variables: Mapping[str, str]) -> RankInfo:
-    """The place with every number known.
+    """Return the place with every number known.
 
     Raises:
         ValueError: a number is missing or out of range.

@@ -31,8 +31,8 @@ class GroupLayout:
         return self.ranks.is_alone and len(self.sizes) == 1
 
     def group_of_rows(self, rows: int, device: torch.device) -> Tensor:
-        """The group of each row, ``[rows]``. A network with several rows per position has all positions' first rows
-        first, then all second rows, and so on.
+        """Return the group of each row, ``[rows]``. A network with several rows per position has all positions' first
+        rows first, then all second rows, and so on.
         """
         groups = torch.arange(len(self.sizes), device=device).repeat_interleave(torch.tensor(self.sizes, device=device))
         return groups.repeat(rows // len(groups))
@@ -52,7 +52,7 @@ class RankNorm(nn.BatchNorm2d):
         self.layout = layout
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape and type."""
+        """Normalize ``[N, C, H, W]``; the result has the same shape and type."""
         if not self.training or self.layout.is_one_group:
             return super().forward(x)
         assert self.running_mean is not None and self.running_var is not None
@@ -135,14 +135,14 @@ class _Normalize(torch.autograd.Function):
 
 
 def _group_sums(members: Tensor, groups: int, *columns: Tensor) -> Tensor:
-    """The sums of float32 ``[N, C]`` over each group's rows, side by side: float64 ``[G, C * len(columns)]``."""
+    """Return the sums of float32 ``[N, C]`` over each group's rows, side by side: float64 ``[G, C * len(columns)]``."""
     # [G, N]. A matrix product, because index_add_ adds in no fixed order.
     belongs = members == torch.arange(groups, device=members.device)[:, None]
     return belongs.double() @ torch.cat(columns, 1).double()
 
 
 def _spread_to_rows(table: Tensor, members: Tensor, like: Tensor) -> Tensor:
-    """The entry of ``[G, C]`` for each row, ``[N, C, 1, 1]``."""
+    """Return the entry of ``[G, C]`` for each row, ``[N, C, 1, 1]``."""
     return table.to(like.dtype)[members][:, :, None, None]
 
 

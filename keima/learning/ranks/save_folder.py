@@ -1,4 +1,4 @@
-"""Chooses a folder for a training run's files if the user has named none: the next one that holds no run yet."""
+"""Choose a folder for a training run's files if the user has named none: the next one that holds no run yet."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,8 @@ from keima.learning.ranks.process_group import Ranks
 
 
 def choose_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
-    """``default``, or ``default`` with ``_2``, ``_3`` ... appended; the same on all ranks, whatever each machine has.
+    """Return ``default``, or ``default`` with ``_2``, ``_3`` ... appended; the same on all ranks, even if machines
+    differ.
 
     A new run gets the folder after the last one that holds a run. It must create the folder at once, so that it gets
     the same one when torchrun restarts it. With ``resume``, the newest folder that holds a run is chosen.
@@ -26,12 +27,12 @@ def choose_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool],
 
 
 def numbered_folder(default: Path, number: int) -> Path:
-    """The folder of this number, from 1."""
+    """Return the folder of this number, from 1."""
     return default if number == 1 else default.with_name(f"{default.name}_{number}")
 
 
 def _existing_numbers(default: Path) -> list[int]:
-    """The numbers of the folders that exist."""
+    """Return the numbers of the folders that exist."""
     first = [1] if default.is_dir() else []
     endings = [
         path.name.removeprefix(f"{default.name}_") for path in default.parent.glob(f"{default.name}_*") if path.is_dir()

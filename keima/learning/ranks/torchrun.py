@@ -1,4 +1,4 @@
-"""Starts a program on several ranks of this machine with torchrun, which restarts all of them if one dies."""
+"""Start a program on several ranks of this machine with torchrun, which restarts all of them if one dies."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ class RankLaunch:
 
 
 def count_ranks_to_start(asked: int | None, device: str, *, usual: int = 1) -> tuple[int, str]:
-    """How many ranks to start on this machine, and a sentence if that differs from the request.
+    """Return how many ranks to start on this machine, and a sentence if that differs from the request.
 
     Each rank needs its own GPU, or its own core on a machine without GPUs. With ``device`` "cpu" the number is as
     requested.
@@ -79,7 +79,7 @@ def check_machines_can_meet(start: RankLaunch) -> None:
 
 
 def run_ranks(program: Sequence[str], words: Sequence[str], start: RankLaunch) -> int:
-    """Run a program on several ranks to its end; returns 0, or 130 after Ctrl-C, which reaches every rank once.
+    """Run a program on several ranks to its end; return 0, or 130 after Ctrl-C, which reaches every rank once.
 
     Closing the terminal acts like Ctrl-C, unless the program was started to outlive it, for example with nohup.
 
@@ -124,7 +124,7 @@ def run_ranks(program: Sequence[str], words: Sequence[str], start: RankLaunch) -
 
 
 def _rendezvous_flags(start: RankLaunch, address: str, port: int) -> list[str]:
-    """The flags for torchrun that name the place where the machines meet."""
+    """Return the flags for torchrun that name the place where the machines meet."""
     if start.nodes == 1:
         return ["--master-port", str(port)]
     host = "true" if start.node_rank == 0 else "false"

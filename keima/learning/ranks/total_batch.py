@@ -28,7 +28,7 @@ class PartRows:
 def split_into_parts(
     total: int, *, norm_batch: int | None = None, micro_batch: int | None = None, rank: int = 0, world_size: int = 1
 ) -> list[PartRows]:
-    """The parts of one rank; every rank has the same number of parts, with the same groups.
+    """Return the parts of one rank; every rank has the same number of parts, with the same groups.
 
     Args:
         total: rows of the batch.
@@ -54,13 +54,13 @@ def split_into_parts(
 
 
 def group_bounds(total: int, norm_batch: int | None) -> list[int]:
-    """The first row of each group of a batch, and the end of the last group."""
+    """Return the first row of each group of a batch, and the end of the last group."""
     groups = math.ceil(total / norm_batch) if norm_batch else 1
     return [total * group // groups for group in range(groups + 1)]
 
 
 def largest_part_rows(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int:
-    """The most rows that any rank computes at once."""
+    """Return the most rows that any rank computes at once."""
     bounds = group_bounds(total, norm_batch)
     return max(
         _most_rows_per_rank(bounds[first], bounds[last], world_size)
@@ -69,14 +69,14 @@ def largest_part_rows(total: int, *, norm_batch: int | None, micro_batch: int | 
 
 
 def halve_micro_batch(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int | None:
-    """About half of the rows that a rank computes at once; None if that is one group, which cannot be divided."""
+    """Return about half of the rows that a rank computes at once; None if that is one indivisible group."""
     now = largest_part_rows(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
     smaller = largest_part_rows(total, norm_batch=norm_batch, micro_batch=max(1, now // 2), world_size=world_size)
     return smaller if smaller < now else None
 
 
 def _part_bounds(bounds: list[int], micro_batch: int | None, world_size: int) -> Iterator[tuple[int, int]]:
-    """The first and the last bound of each part."""
+    """Yield the first and the last bound of each part."""
     first = 0
     for last in range(1, len(bounds)):
         full = (
@@ -90,12 +90,12 @@ def _part_bounds(bounds: list[int], micro_batch: int | None, world_size: int) ->
 
 
 def _most_rows_per_rank(begin: int, end: int, world_size: int) -> int:
-    """The most of these rows that any rank has."""
+    """Return the most of these rows that any rank has."""
     return max(
         _rows_before(end, rank, world_size) - _rows_before(begin, rank, world_size) for rank in range(world_size)
     )
 
 
 def _rows_before(bound: int, rank: int, world_size: int) -> int:
-    """How many of the rows before ``bound`` belong to ``rank``."""
+    """Return how many of the rows before ``bound`` belong to ``rank``."""
     return (bound - rank - 1) // world_size + 1

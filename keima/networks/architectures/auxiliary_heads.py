@@ -1,4 +1,4 @@
-"""Auxiliary heads: training them improves the tower. Of their outputs search uses the score alone, in play
+"""Auxiliary heads: training them improves the tower. Search uses only one of their outputs in play, the score
 (``add_score_to_value``).
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
@@ -67,7 +67,7 @@ class AuxiliaryHeads(nn.Module):
         self.future = nn.Conv2d(channels, 2, 1) if future else None
 
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
-        """``[N, channels, H, W]`` and the pooled board -> the output of each head.
+        """Map ``[N, channels, H, W]`` and the pooled board to the output of each head.
 
         Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``. Future:
         logits ``[N, 2 * H * W]``, of the mover's pieces and the opponent's.
@@ -85,7 +85,7 @@ class AuxiliaryHeads(nn.Module):
 
 
 def forward_for_training(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Policy logits, value logits, and the outputs of the auxiliary heads, if the network has any."""
+    """Return policy logits, value logits, and the outputs of the auxiliary heads, if the network has any."""
     heads = getattr(network, "auxiliary", None)
     if heads is None:
         return *network(observations), {}
@@ -94,9 +94,9 @@ def forward_for_training(network: Any, observations: Tensor) -> tuple[Tensor, Te
 
 
 def make_predictor(network: nn.Module) -> Predict | None:
-    """The predictions of a network about the end of games, put into evaluation mode; None if it has no such heads.
+    """Return the predictor of game ends of a network, which is put into evaluation mode; None if it has no such heads.
 
-    For a few positions that people look at: it runs the whole network by plain torch, on its device.
+    It is meant for few positions: it runs the whole network in plain torch, on its device.
     """
     heads = network.eval().auxiliary if hasattr(network, "auxiliary") else None
     if not isinstance(heads, AuxiliaryHeads) or not (heads.ownership or heads.score):
@@ -124,23 +124,23 @@ class ScoringHead(ValueHead):
         self.value, self.score = value, score
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs]`` -> the value logit and the score in ``SCORE_SCALE``, ``[N, 2]``."""
+        """Map ``[N, inputs]`` to the value logit and the score in ``SCORE_SCALE``, ``[N, 2]``."""
         return torch.stack([self.value(x), self.score(x).squeeze(1)], 1)
 
     def values(self, logits: Tensor) -> Tensor:
-        """``[N, 2]`` -> the value, and the lead of the player to move in points."""
+        """Map ``[N, 2]`` to the value, and the lead of the player to move in points."""
         return torch.stack([self.value.values(logits[:, 0]), SCORE_SCALE * logits[:, 1]], 1)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The value's, of ``targets`` ``[N, 2]``; the score has a loss of its own in training."""
+        """Return the loss of the value, of ``targets`` ``[N, 2]``; the score has a loss of its own in training."""
         return self.value.loss(logits[:, 0], targets[:, 0])
 
 
 def add_score_to_value(network: nn.Module, game: Game, score_utility: float) -> tuple[nn.Module, float]:
-    """The network for a search in which points count up to ``score_utility``, and what they can count.
+    """Return the network for a search in which points count up to ``score_utility``, and the most they can count.
 
-    A game won by area and a network that predicts the score: a copy whose values are ``[N, 2]``, of value and lead.
-    Else the network as it is, and 0.
+    For a game won by area and a network that predicts the score, it is a copy whose values are ``[N, 2]``: value and
+    lead. Otherwise it is the network unchanged, and 0.
     """
     heads = getattr(network, "auxiliary", None)
     if score_utility == 0 or not game.won_by_area or not isinstance(heads, AuxiliaryHeads) or heads.score is None:
@@ -151,8 +151,8 @@ def add_score_to_value(network: nn.Module, game: Game, score_utility: float) -> 
 
 
 def decode_ownership(logits: Tensor, points: int) -> Tensor:
-    """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the
-    opponent's.
+    """Map ownership logits ``[N, points]`` or ``[N, 2 * points]`` to ``[N, points]``: 1 surely the mover's, -1 surely
+    the opponent's.
     """
     mine, *theirs = torch.sigmoid(logits).split(points, 1)
     return mine - (theirs[0] if theirs else 1 - mine)
@@ -171,7 +171,8 @@ def auxiliary_losses(
     futures: Tensor,
     settings: TrainingSettings,
 ) -> dict[str, Tensor]:
-    """The weighted losses of the heads' outputs, as means over all N positions; those without a target count as 0.
+    """Return the weighted losses of the heads' outputs, means over all N positions; positions without a target count as
+    0.
 
     Args:
         outputs: the output of each head.

@@ -28,7 +28,7 @@ class BottleneckBlock(nn.Module):
         nn.init.zeros_(self.widen.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
+        """Map ``[N, C, H, W]`` to the same shape."""
         return torch.relu(x + self.excitation(self.widen(self.inner(torch.relu(self.narrow(x))))))
 
 

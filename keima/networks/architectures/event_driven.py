@@ -53,7 +53,7 @@ class EventBlock:
         )
 
     def __call__(self, currents: Numbers, board: tuple[int, int]) -> None:
-        """Currents ``[N, T, points, C]``, in place."""
+        """Apply the block to currents ``[N, T, points, C]``, in place."""
         run_block(currents, self._weights, board, pooling_width_scale(*board))
 
 
@@ -70,7 +70,7 @@ class EventDrivenNetwork:
         self.blocks = [EventBlock(layer) for layer in network.tower]
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]`` and value logits, float32."""
+        """Map observations ``[N, C, H, W]`` to policy logits ``[N, A]`` and value logits, float32."""
         count, _, height, width = observations.shape
         board, channels = (height, width), len(self.stem.bias)
         currents = np.empty((count, self.network.time_steps, (height + 2) * (width + 2), channels), np.float32)
@@ -97,5 +97,5 @@ class EventDrivenRuntime:
         self._network = EventDrivenNetwork(cast(SpikingTower, network))
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[n, A]`` and value logits of the observations alone: here padding has no advantage."""
+        """Return policy logits ``[n, A]`` and value logits of the observations alone: here padding has no advantage."""
         return self._network(observations)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @compiled
 def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
-    """Observations ``[N, C, P]`` -> words ``[N, P, C]``."""
+    """Pack observations ``[N, C, P]`` into words ``[N, P, C]``."""
     count, channels, points = observations.shape
     for n in range(count):
         for p in range(points):
@@ -46,7 +46,7 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
 
 @compiled
 def pool_words(words: Words, scale: float, out: NDArray[np.float32]) -> None:
-    """Non-negative maps ``[N, P, C]`` -> ``[N, 3 * C]``: for each channel mean, mean times ``scale`` and maximum."""
+    """Pool non-negative maps ``[N, P, C]`` to ``[N, 3 * C]``: per channel mean, mean times ``scale``, and maximum."""
     count, points, channels = words.shape
     largest = np.empty(channels, np.uint16)
     for n in range(count):
@@ -78,7 +78,7 @@ def add_bias_relu(words: Words, bias: NDArray[np.float32]) -> None:
 
 @compiled
 def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """``max(0, x + bias)`` in full precision, for the last layer before the logits."""
+    """Compute ``max(0, x + bias)`` in full precision, for the last layer before the logits."""
     count, points, channels = words.shape
     for n in range(count):
         for p in range(points):
@@ -90,10 +90,10 @@ class FoldedConvolution(Protocol):
     """A convolution and what follows it; maps are ``[N, C, H, W]``, channels last."""
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
-        """``activation`` is "relu" or "none"."""
+        """Convolve ``x``; ``activation`` is "relu" or "none"."""
 
     def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
-        """``relu(residual + convolution of x)``, which may take the residual's memory."""
+        """Compute ``relu(residual + convolution of x)``, which may take the residual's memory."""
 
 
 class Arithmetic(Protocol):
@@ -102,23 +102,23 @@ class Arithmetic(Protocol):
     dtype: torch.dtype
 
     def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
-        """The folded convolution ``layer`` on maps of this height and width."""
+        """Return the folded convolution ``layer`` on maps of this height and width."""
 
     def pool(self, x: Tensor) -> Tensor:
-        """``GlobalPooling`` of a non-negative map, float32 ``[N, 3 * C]``."""
+        """Apply ``GlobalPooling`` to a non-negative map; the result is float32 ``[N, 3 * C]``."""
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
-        """``x = max(0, x + bias)`` in place, with ``bias`` float32 ``[N, C]``."""
+        """Compute ``x = max(0, x + bias)`` in place, with ``bias`` float32 ``[N, C]``."""
 
     def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
-        """``max(0, x + bias)`` in full precision, ``[N, H * W, C]``."""
+        """Compute ``max(0, x + bias)`` in full precision, ``[N, H * W, C]``."""
 
 
 class ProcessorArithmetic(Arithmetic, Protocol):
     """The operations on a CPU, and the way from observations to maps."""
 
     def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
-        """The network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
+        """Return the network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
 
 
 class Bfloat16:
@@ -127,11 +127,11 @@ class Bfloat16:
     dtype = torch.bfloat16
 
     def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
-        """Calls oneDNN."""
+        """See ``Arithmetic``; it calls oneDNN."""
         return Convolution(layer, self.dtype, board)
 
     def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
-        """Rounds and reorders in one pass."""
+        """See ``ProcessorArithmetic``; it rounds and reorders in one pass."""
         rows, channels, height, width = observations.shape
         words = np.zeros((count, height * width, channels), np.uint16)
         pack_observations(observations.reshape(rows, channels, height * width), words)
@@ -144,18 +144,18 @@ class Bfloat16:
         return torch.from_numpy(out)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
-        """Takes one pass."""
+        """See ``Arithmetic``; it takes one pass."""
         add_bias_relu(map_words(x), bias.numpy())
 
     def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
-        """Takes one pass."""
+        """See ``Arithmetic``; it takes one pass."""
         out = np.empty((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), np.float32)
         add_bias_relu_wide(map_words(x), bias.numpy(), out)
         return torch.from_numpy(out)
 
 
 def map_words(x: Tensor) -> Words:
-    """The memory of a channels-last bfloat16 map as ``[N, P, C]``."""
+    """Return the memory of a channels-last bfloat16 map as ``[N, P, C]``."""
     words: Words = x.permute(0, 2, 3, 1).flatten(1, 2).view(torch.uint16).numpy()
     return words
 
@@ -174,7 +174,7 @@ class Float32:
         self.winograd = winograd
 
     def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
-        """Takes the fastest way for the layer's size."""
+        """See ``Arithmetic``; it uses the fastest method for the layer's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
         if self.winograd and is_winograd_faster(layer.conv):
@@ -192,7 +192,7 @@ class Float32:
         return self.pooling(x)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
-        """Takes two passes."""
+        """See ``Arithmetic``; it takes two passes."""
         x.add_(bias[:, :, None, None]).relu_()
 
     def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
@@ -221,12 +221,12 @@ class Convolution:
         self.bias = conv.bias.detach().to(dtype)
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
-        """``activation`` is "relu" or "none"."""
+        """See ``FoldedConvolution``."""
         convolve = torch.ops.mkldnn._convolution_pointwise
         return convolve(x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, activation, [], "")
 
     def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
-        """In the residual's memory, which saves a quarter of the time."""
+        """See ``FoldedConvolution``; the result takes the residual's memory, which saves a quarter of the time."""
         convolve = torch.ops.mkldnn._convolution_pointwise_.binary
         convolve(residual, x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, "add", 1.0, "relu", [], "")
         return residual
@@ -242,7 +242,7 @@ class PointConvolution:
         self.bias = conv.bias.detach()
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
-        """``activation`` is "relu" or "none"."""
+        """See ``FoldedConvolution``."""
         points = x.permute(0, 2, 3, 1)
         out = torch.addmm(self.bias, points.flatten(0, 2), self.weight)
         if activation == "relu":
@@ -270,7 +270,7 @@ class FusedBlock:
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape; it may take the input's memory."""
+        """Map ``[N, C, H, W]`` to the same shape; the result may take the input's memory."""
         return self.second.convolve_add_relu(x, self._inner_convolution(x))
 
     def _inner_convolution(self, x: Tensor) -> Tensor:
@@ -303,7 +303,9 @@ class FusedResNet:
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, board: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps ``[N, C, H, W]`` in the arithmetic's number type -> policy logits ``[N, A]``, value logits, float32."""
+        """Map maps ``[N, C, H, W]`` in the arithmetic's number type to policy logits ``[N, A]`` and value logits,
+        float32.
+        """
         x = self.stem(board, "relu")
         for block in self.blocks:
             x = block(x)
@@ -328,14 +330,16 @@ class FusedRuntime:
         self._network = FusedResNet(cast(Tower, network), self._arithmetic, self._board)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and value logits ``[count]``."""
+        """Return policy logits ``[count, A]`` and value logits ``[count]``."""
         return self._network(self._arithmetic.load_board(observations, count))
 
 
 def make_fused_runtime(
     network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype
 ) -> FusedRuntime | None:
-    """The fused runtime of a folded network, tested with one position; None if it does not work here or in float16."""
+    """Make the fused runtime of a folded network, tested with one position; None if it does not work here or in
+    float16.
+    """
     if dtype == torch.float16:
         return None
     try:

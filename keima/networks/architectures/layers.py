@@ -34,7 +34,7 @@ class ConvNorm(nn.Module):
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_in", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs, H, W]`` -> ``[N, outputs, H, W]``."""
+        """Map ``[N, inputs, H, W]`` to ``[N, outputs, H, W]``."""
         return self.norm(convolve_with_gradients(self.conv, x))
 
     def fold(self) -> None:
@@ -48,19 +48,19 @@ class GlobalPooling(nn.Module):
     """Pooling over the board: per channel the mean, the mean scaled by the board's width, and the maximum."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> ``[N, 3 * C]``."""
+        """Map ``[N, C, H, W]`` to ``[N, 3 * C]``."""
         mean = x.mean((2, 3))
         scale = pooling_width_scale(x.shape[2], x.shape[3])
         return torch.cat([mean, mean * scale, functional.max_pool2d(x, x.shape[2:]).flatten(1)], 1)
 
 
 def pooling_width_scale(height: int, width: int) -> float:
-    """The factor of the scaled mean: 0 on KataGo's mean board, -0.5 on 9x9."""
+    """Return the factor of the scaled mean: 0 on KataGo's mean board, -0.5 on 9x9."""
     return (math.sqrt(height * width) - MEAN_WIDTH) / 10
 
 
 class SqueezeExcitation(nn.Module):
-    """Scales every channel, and adds to it, by what the mean of each channel over the board says."""
+    """Scales and shifts every channel by a function of all channels' means over the board."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class SqueezeExcitation(nn.Module):
         nn.init.zeros_(self.scale_and_bias.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
+        """Map ``[N, C, H, W]`` to the same shape."""
         scale, bias = self.scale_and_bias(torch.relu(self.hidden(x.mean((2, 3)))))[:, :, None, None].chunk(2, 1)
         return torch.sigmoid(scale) * x + bias
 
@@ -90,7 +90,7 @@ class Block(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
+        """Map ``[N, C, H, W]`` to the same shape."""
         return torch.relu(x + self.excitation(self.second(torch.relu(self.first(x)))))
 
 
@@ -110,19 +110,21 @@ class PooledBlock(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
+        """Map ``[N, C, H, W]`` to the same shape."""
         bias = self.bias(self.pool(torch.relu(self.pooled(x))))
         return torch.relu(x + self.excitation(self.second(torch.relu(self.first(x) + bias[:, :, None, None]))))
 
 
 def make_residual_blocks(count: int, channels: int, *, global_pooling: bool, squeeze_excitation: bool) -> nn.Sequential:
-    """``count`` blocks, of which every third pools if ``global_pooling``."""
+    """Make ``count`` blocks, of which every third pools if ``global_pooling``."""
     kinds = [PooledBlock if global_pooling and index % 3 == 1 else Block for index in range(count)]
     return nn.Sequential(*(kind(channels, squeeze_excitation=squeeze_excitation) for kind in kinds))
 
 
 def count_pooled_channels(channels: int) -> int:
-    """About a quarter of the channels, in whole vectors of 32 (KataGo's 32 of 96 and 128, 64 of 256), at most half."""
+    """Return about a quarter of the channels, in whole vectors of 32 (KataGo's 32 of 96 and 128, 64 of 256), at most
+    half.
+    """
     return min(channels // 2, 32 * math.ceil(channels / 128))
 
 
@@ -147,18 +149,18 @@ class PolicyHead(nn.Module):
             nn.init.constant_(self.others.bias, PASS_LOGIT)
 
     def forward(self, x: Tensor, pooled: Tensor) -> Tensor:
-        """The tower's output ``[N, channels, H, W]`` and the pooled board -> policy logits ``[N, A]``."""
+        """Map the tower's output ``[N, channels, H, W]`` and the pooled board to policy logits ``[N, A]``."""
         x = torch.relu(self.conv(x) + self.point_bias(pooled)[:, :, None, None])
         return self.logits(x.permute(0, 2, 3, 1).flatten(1, 2), pooled)
 
     def point_bias(self, pooled: Tensor) -> Tensor:
-        """The pooled board's contribution to every point, ``[N, channels]``."""
+        """Return the pooled board's contribution to every point, ``[N, channels]``."""
         if self.bias is None:
             return pooled.new_zeros(len(pooled), HEAD_CHANNELS)
         return self.bias(pooled)
 
     def logits(self, x: Tensor, pooled: Tensor) -> Tensor:
-        """The map ``[N, H * W, channels]`` and the pooled board -> ``[N, A]``."""
+        """Map the map ``[N, H * W, channels]`` and the pooled board to logits ``[N, A]``."""
         if self.points is None:
             assert self.others is not None
             return self.others(x.flatten(1))
@@ -167,7 +169,7 @@ class PolicyHead(nn.Module):
 
 
 def masked_log_policies(logits: Tensor, legal: Tensor) -> Tensor:
-    """The logarithm of the policy over the ``legal`` actions, ``[N, A]``, in float32."""
+    """Return the logarithm of the policy over the ``legal`` actions, ``[N, A]``, in float32."""
     return functional.log_softmax(logits.float().masked_fill(~legal, ILLEGAL_LOGIT), 1)
 
 

@@ -1,5 +1,5 @@
-"""The residual network: a tower with global pooling, for any board and any number of actions. A network with
-another tower (keima/networks/architectures/bottleneck.py) has its first layer and its heads.
+"""The residual network: a tower with global pooling, for any board and any number of actions. Networks with another
+tower (keima/networks/architectures/bottleneck.py) share its first layer and its heads.
 
 Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the
 tower and in both heads, through which every point sees the whole board. The value head is in
@@ -73,7 +73,7 @@ class ResNet(nn.Module):
         self.value = make_value_head(3 * HEAD_CHANNELS, most_points, num_values)
 
     def make_tower(self, shape: TowerShape) -> nn.Sequential:
-        """The part between the first layer and the heads: maps ``[N, channels, H, W]`` -> the same shape."""
+        """Make the part between the first layer and the heads, which maps ``[N, channels, H, W]`` to the same shape."""
         return make_residual_blocks(
             shape.blocks,
             shape.channels,
@@ -82,13 +82,13 @@ class ResNet(nn.Module):
         )
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits of the value head."""
+        """Map observations ``[N, C, H, W]`` to policy logits ``[N, A]`` and the value logits of the value head."""
         x, pooled = self.features(observations)
         return self.policy(x, pooled), self.value(pooled)
 
     def features(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs of the heads: the tower's output ``[N, channels, H, W]`` and the pooled board
-        ``[N, 3 * HEAD_CHANNELS]``.
+        """Return the inputs of the heads: the tower's output ``[N, channels, H, W]`` and the pooled board ``[N, 3 *
+        HEAD_CHANNELS]``.
         """
         x = self.tower(torch.relu(self.stem(observations)))
         return x, self.pool(torch.relu(self.head(x)))
@@ -98,14 +98,14 @@ class ResNet(nn.Module):
         return {"type": self.kind, **self.shape._asdict()}
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """Fused operators, where they work."""
+        """Return fused operators, where they work."""
         return make_fused_runtime(self, observation_shape, dtype) if self.has_fused_operators else None
 
     @property
     def has_fused_operators(self) -> bool:
-        """Whether its tower has only what ``FusedResNet`` computes."""
+        """Whether ``FusedResNet`` can compute all layers of the tower."""
         return self.kind == "resnet" and not self.shape.squeeze_excitation
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
-        """None."""
+        """Return None."""
         return None

@@ -29,11 +29,11 @@ class SpikeCounter:
         self._of_spikes = {module.conv for module in network.modules() if isinstance(module, SpikeConvNorm)}
 
     def count_spikes(self, layer: nn.Module, _: Any, spikes: Tensor) -> None:
-        """A hook after ``Neurons``."""
+        """Count spikes, as a hook after ``Neurons``."""
         self.layers[self._names[layer]] = (spikes.sum(dtype=torch.float64), spikes.numel())
 
     def count_operations(self, layer: nn.Module, inputs: tuple[Tensor], _: Any) -> None:
-        """A hook after a convolution or a linear layer."""
+        """Count operations, as a hook after a convolution or a linear layer."""
         x = inputs[0]
         connections = fan_out(layer, x)
         self.once.append(float(connections.sum(dtype=torch.float64)) * x[0].numel() / connections.numel())
@@ -44,7 +44,7 @@ class SpikeCounter:
 
 
 def fan_out(layer: nn.Module, x: Tensor) -> Tensor:
-    """The number of outputs of each input: ``[H, W]`` for maps ``[N, C, H, W]``, one number for a linear layer."""
+    """Return the number of outputs of each input: ``[H, W]`` for maps ``[N, C, H, W]``, a number for a linear layer."""
     if isinstance(layer, nn.Linear):
         return torch.full((1,), layer.out_features, device=x.device)
     assert isinstance(layer, nn.Conv2d)
@@ -55,7 +55,9 @@ def fan_out(layer: nn.Module, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def measure_spikes(network: nn.Module, observations: Tensor) -> SpikeReport:
-    """The spikes and operations of a spiking network, in evaluation mode, on observations ``[N, C, H, W]``, N >= 1."""
+    """Return the spikes and operations of a spiking network, in evaluation mode, on observations ``[N, C, H, W]``, N >=
+    1.
+    """
     counter = SpikeCounter(network)
     with ExitStack() as hooks:
         for module in network.modules():

@@ -69,12 +69,12 @@ class SpikingResNet(nn.Module):
         self.value = make_value_head(3 * HEAD_CHANNELS, most_points, num_values)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits of the value head."""
+        """Map observations ``[N, C, H, W]`` to policy logits ``[N, A]`` and the value logits of the value head."""
         currents = self.tower(torch.cat([self.stem(observations)] * self.time_steps))
         return self.head_outputs(torch.stack(self.last(currents).chunk(self.time_steps)).mean(0))
 
     def head_outputs(self, rates: Tensor) -> tuple[Tensor, Tensor]:
-        """The heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""
+        """Return the heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""
         pooled = self.pool(torch.relu(self.head(rates)))
         return self.policy(rates, pooled), self.value(pooled)
 
@@ -89,9 +89,9 @@ class SpikingResNet(nn.Module):
         }
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """Event-driven kernels, in float32."""
+        """Return event-driven kernels, in float32."""
         return EventDrivenRuntime(self) if dtype == torch.float32 else None
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
-        """The spikes and operations that these observations cause."""
+        """Return the spikes and operations that these observations cause."""
         return measure_spikes(self, observations)

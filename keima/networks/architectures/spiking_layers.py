@@ -31,9 +31,9 @@ class Neurons(nn.Module):
         self.time_steps = time_steps
 
     def forward(self, currents: Tensor) -> Tensor:
-        """Currents ``[T * N, C, H, W]`` -> spikes, 0 or 1, of the same shape and type.
+        """Map currents ``[T * N, C, H, W]`` to spikes, 0 or 1, of the same shape and type.
 
-        Membranes are float32 whatever that type is.
+        Membranes are float32 in any case.
         """
         return _Fire.apply(currents, self.time_steps)  # type: ignore[no-untyped-call]
 
@@ -76,17 +76,17 @@ class _Fire(torch.autograd.Function):
 
 
 def view_by_step(maps: Tensor, time_steps: int) -> Tensor:
-    """The memory of maps ``[T * N, ...]`` as ``[T, elements of a step]``, in memory order."""
+    """Return the memory of maps ``[T * N, ...]`` as ``[T, elements of a step]``, in memory order."""
     return (maps if maps.is_contiguous() else maps.permute(0, 2, 3, 1)).view(time_steps, -1)
 
 
 def can_use_kernels(currents: Tensor) -> bool:
-    """Whether the compiled kernels accept these; torch's operations serve all others, such as those on a GPU."""
+    """Return whether the compiled kernels accept these tensors; torch computes all others, such as those on a GPU."""
     return currents.device.type == "cpu" and currents.dtype in (torch.float32, torch.bfloat16)
 
 
 def compute_membranes(steps: Tensor) -> list[Tensor]:
-    """The membranes after each step's currents ``[T, M]``, by torch."""
+    """Return the membranes after each step's currents ``[T, M]``, by torch."""
     held = [torch.zeros_like(_to_float32(steps[0]))]
     for current in steps:
         held.append(DECAY * held[-1] + _to_float32(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
@@ -94,7 +94,7 @@ def compute_membranes(steps: Tensor) -> list[Tensor]:
 
 
 def view_as_words(steps: Tensor) -> Words:
-    """The memory of bfloat16 numbers as 16-bit words."""
+    """Return the memory of bfloat16 numbers as 16-bit words."""
     return steps.view(torch.uint16).numpy()
 
 
@@ -121,7 +121,7 @@ class SpikingBlock(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Currents ``[T * N, C, H, W]`` -> the same shape."""
+        """Map currents ``[T * N, C, H, W]`` to the same shape."""
         return x + self.second(self.inner(self.first(self.outer(x))))
 
 
@@ -143,7 +143,7 @@ class SpikingPooledBlock(nn.Module):
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Currents ``[T * N, C, H, W]`` -> the same shape."""
+        """Map currents ``[T * N, C, H, W]`` to the same shape."""
         spikes = self.outer(x)
         bias = self.bias(self.pool(self.watchers(self.pooled(spikes))))
         return x + self.second(self.inner(self.first(spikes) + bias[:, :, None, None]))
@@ -155,4 +155,4 @@ class SpikingTower(Tower, Protocol):
     time_steps: int
 
     def head_outputs(self, rates: Tensor) -> tuple[Tensor, Tensor]:
-        """The heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""
+        """Return the heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""

@@ -1,4 +1,4 @@
-"""Observations as bytes, for the way to a device: nearly all planes of nearly all games are whole numbers."""
+"""Observations as bytes, for the transfer to a device: nearly all planes of nearly all games are whole numbers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from keima.compilation.decorators import compiled
 
 @compiled
 def pack_bytes(numbers: NDArray[np.float32], out: NDArray[np.uint8]) -> bool:
-    """Write ``numbers`` ``[N]`` as bytes; whether all of them are whole numbers from 0 to 255."""
+    """Write ``numbers`` ``[N]`` as bytes; return whether all of them are whole numbers from 0 to 255."""
     exact = True
     for i in range(numbers.size):
         number = numbers[i]

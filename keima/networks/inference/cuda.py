@@ -1,4 +1,4 @@
-"""A network on a CUDA device: a captured graph for each batch size, and copies that nothing has to wait for.
+"""A network on a CUDA device: a captured graph for each batch size, and copies that overlap with computation.
 
 Observations go to the device as bytes where they are whole numbers, which takes a quarter of the time. They and the
 answers go by way of pinned memory, in a stream of the call's own, so that one call's copies overlap with another's
@@ -76,7 +76,7 @@ class CudaRuntime:
         return f"{how} {name} on {self._device}{' with graphs' if self._graphs else ''}"
 
     def load(self, network: nn.Module) -> None:
-        """Copy the weights to the memory that captured graphs read, once all calls have their answers."""
+        """Copy the weights to the memory that captured graphs read, once all calls in progress have finished."""
         with self._adding:
             lanes = [self._free.get() for _ in range(self._lanes)]
             try:
@@ -87,7 +87,7 @@ class CudaRuntime:
                     self._free.put(lane)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU, in new memory."""
+        """Return policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU, in new memory."""
         with self._borrow_lane() as lane:
             return lane.run(observations, count)
 
@@ -218,7 +218,7 @@ class BatchProgram:
                 self._graph = graph
 
     def run(self) -> Tensor:
-        """Begin to send the observations, to compute, and to send the answers back; returns where they will be."""
+        """Begin to send the observations, to compute, and to send the answers back; return where they will be."""
         if self._graph is None:
             self._answers = self._compute_answers()
         else:
@@ -228,7 +228,7 @@ class BatchProgram:
         return allocate_pinned(self._answers.numel(), dtype=torch.float32).copy_(self._answers, non_blocking=True)
 
     def split_answers(self, answers: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits and value logits of all rows, once the answers are there, in memory that no run overwrites."""
+        """Return the logits and value logits of all rows of complete answers, in memory that no run overwrites."""
         if answers is self._here:
             answers = answers.clone()
         logits, value_logits = self._shapes
@@ -248,15 +248,15 @@ class BatchProgram:
 
 
 def allocate_pinned(*shape: int, dtype: torch.dtype) -> Tensor:
-    """New memory that the device reads and writes by itself; torch keeps what is freed."""
+    """Allocate memory that the device reads and writes directly; torch caches freed memory."""
     return torch.empty(shape, dtype=dtype, pin_memory=True)
 
 
 def make_fused_forward(
     network: nn.Module, shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> Forward | None:
-    """A ``ResNet`` by fused kernels, tested with some positions; None for other networks and types, or where they do
-    not work.
+    """Make a ``ResNet`` of fused kernels, tested with some positions; None for other networks and types, or where they
+    do not work.
 
     Its convolutions are converted to ``dtype``; what follows the last one stays in float32.
     """
@@ -286,7 +286,7 @@ class CudnnArithmetic:
         self.dtype = dtype
 
     def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
-        """Reads the layer's own weights, so that new ones can be copied to their place."""
+        """See ``Arithmetic``; it reads the layer's own weights, so that new ones can be copied to their place."""
         return CudnnConvolution(layer.conv)
 
     def pool(self, x: Tensor) -> Tensor:

@@ -71,11 +71,11 @@ class Evaluator:
         )
 
     def describe(self) -> str:
-        """The runtime, such as "fused bfloat16 on cpu"."""
+        """Return the runtime, such as "fused bfloat16 on cpu"."""
         return self._runtime.describe()
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Use these weights, a state dictionary of the network, from now on.
+        """Switch to these weights, a state dictionary of the network.
 
         Raises:
             ValueError: they belong to another network; the old weights stay.
@@ -121,7 +121,7 @@ class Evaluator:
 
 
 def pad_batch_size(count: int) -> int:
-    """The batch size for ``count`` rows: rounded up to six binary digits, at most 3 % more.
+    """Return the batch size for ``count`` rows: rounded up to six binary digits, at most 3 % more.
 
     The first batch of a size costs some 10 ms (oneDNN, CUDA graphs); with rounding there are only 32 sizes between a
     power of two and the next.
@@ -148,7 +148,7 @@ def use_threads(count: int) -> None:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called ``name``; "auto" is a CUDA device if there is one, else the CPU.
+    """Return the device called ``name``; "auto" is a CUDA device if there is one, else the CPU.
 
     Raises:
         ValueError: the device does not exist here or cannot compute; the message says what is missing.
@@ -167,7 +167,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def explain_missing_cuda(error: Exception) -> str:
-    """What is missing for a CUDA device, by torch's error, and what to do."""
+    """Return what is missing for a CUDA device, from torch's error, and how to fix it."""
     text = str(error).strip().partition("\n")[0]
     build, seen = f"PyTorch {torch.__version__}", os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
@@ -185,12 +185,12 @@ def explain_missing_cuda(error: Exception) -> str:
 
 
 def count_gpus() -> int:
-    """The number of CUDA devices that this process sees."""
+    """Return the number of CUDA devices that this process sees."""
     return torch.cuda.device_count()
 
 
 def fastest_dtype(device: torch.device) -> torch.dtype:
-    """The shortest number type in which ``device`` multiplies fast."""
+    """Return the shortest number type in which ``device`` multiplies fast."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -200,14 +200,14 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
 
 
 def prepare_network(network: nn.Module, device: torch.device) -> nn.Module:
-    """A copy of a network in evaluation mode as it is run on ``device``: folded, if it folds there."""
+    """Return a copy of a network in evaluation mode as it runs on ``device``: folded, if it folds there."""
     if device.type == "cuda" and not as_policy_value_network(network).folds_on_cuda:
         return copy.deepcopy(network)
     return fold_network(network)
 
 
 def fold_network(network: nn.Module) -> nn.Module:
-    """A copy of a network in evaluation mode whose batch norms are merged into their convolutions."""
+    """Return a copy of a network in evaluation mode whose batch norms are merged into their convolutions."""
     network = copy.deepcopy(network)
     for module in network.modules():
         if isinstance(module, ConvNorm):
@@ -218,7 +218,7 @@ def fold_network(network: nn.Module) -> nn.Module:
 def pick_runtime(
     network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool
 ) -> Runtime:
-    """The fastest way to run a ``prepared`` network on ``device`` in ``dtype``."""
+    """Return the fastest way to run a ``prepared`` network on ``device`` in ``dtype``."""
     if device.type == "cuda":
         return CudaRuntime(network, game.observation_shape, device, dtype, graphs=graphs, fused=fused)
     own = (
@@ -230,7 +230,7 @@ def pick_runtime(
 
 
 class ModuleRuntime:
-    """Any network by plain torch."""
+    """Any network in plain torch."""
 
     def __init__(self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype) -> None:
         self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -245,7 +245,7 @@ class ModuleRuntime:
         self._network.load_state_dict(network.state_dict())
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
+        """Return policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
         inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
         inputs = inputs.contiguous(memory_format=torch.channels_last)
         inputs[: len(observations)] = torch.from_numpy(observations).to(self._device)

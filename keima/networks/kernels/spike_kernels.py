@@ -51,7 +51,7 @@ class BlockWeights(NamedTuple):
 
 @inlined
 def step_membrane(membrane: float, current: float) -> float:
-    """The potential of a membrane after a step with this current."""
+    """Return the potential of a membrane after a step with this current."""
     fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
     # u(t) = DECAY * u(t - 1) + I(t) - THRESHOLD * s(t - 1), where s = 1 if u > THRESHOLD, else 0
     return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
@@ -59,7 +59,7 @@ def step_membrane(membrane: float, current: float) -> float:
 
 @inlined
 def surrogate_slope(membrane: float) -> float:
-    """The surrogate derivative of firing with respect to the membrane's potential."""
+    """Return the surrogate derivative of firing with respect to the membrane's potential."""
     # ds / du = 1 / (1 + (pi * (u - THRESHOLD))**2), the slope of an arc tangent (Fang et al. 2021)
     steepness = np.float32(np.pi) * (membrane - np.float32(THRESHOLD))
     return np.float32(1) / (np.float32(1) + steepness * steepness)  # type: ignore[return-value]
@@ -67,7 +67,7 @@ def surrogate_slope(membrane: float) -> float:
 
 @compiled
 def compute_spikes(currents: Numbers, spikes: Numbers) -> None:
-    """Currents ``[T, M]`` of M neurons -> spikes ``[T, M]``, 0 or 1."""
+    """Compute spikes ``[T, M]``, 0 or 1, from the currents ``[T, M]`` of M neurons."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -82,7 +82,7 @@ def compute_spikes(currents: Numbers, spikes: Numbers) -> None:
 
 @compiled
 def compute_spikes_words(currents: Words, spikes: Words) -> None:
-    """``compute_spikes`` with bfloat16 words."""
+    """Call ``compute_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -117,7 +117,7 @@ def backpropagate_spikes(currents: Numbers, gradients: Numbers) -> None:
 
 @compiled
 def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
-    """``backpropagate_spikes`` with bfloat16 words."""
+    """Call ``backpropagate_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -212,7 +212,7 @@ def find_events(neurons: Neurons, channels: tuple[int, int], board: tuple[int, i
 
 @compiled
 def run_first_layer(observations: Numbers, weights: Numbers, bias: Numbers, currents: Numbers) -> None:
-    """Observations ``[N, inputs, H, W]`` -> the same currents at every time step, ``[N, T, points, C]``."""
+    """Map observations ``[N, inputs, H, W]`` to the same currents at every time step, ``[N, T, points, C]``."""
     count, inputs, height, width = observations.shape
     steps, points, channels = currents.shape[1:]
     size = inputs * height * width
@@ -233,7 +233,7 @@ def run_first_layer(observations: Numbers, weights: Numbers, bias: Numbers, curr
 
 @compiled
 def run_block(currents: Numbers, block: BlockWeights, board: tuple[int, int], scale: float) -> None:
-    """A block of the tower, in place.
+    """Run a block of the tower, in place.
 
     Args:
         currents: ``[N, T, points, C]``.
@@ -279,7 +279,7 @@ def run_block(currents: Numbers, block: BlockWeights, board: tuple[int, int], sc
 
 @compiled
 def run_last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) -> None:
-    """Currents ``[N, T, points, C]`` -> the firing rate of each neuron, ``[N, H * W, C]``."""
+    """Map currents ``[N, T, points, C]`` to the firing rate of each neuron, ``[N, H * W, C]``."""
     count, steps, points, channels = currents.shape
     height, width = board
     events = Events(np.empty(points * channels + 1, np.int64), np.empty(0, np.float32))

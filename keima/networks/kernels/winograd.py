@@ -34,7 +34,7 @@ WEIGHT_TRANSFORM = torch.from_numpy(np.kron(_LINE, _LINE)).float()  # [25, 9]
 
 
 def is_winograd_faster(conv: nn.Conv2d) -> bool:
-    """Whether Winograd's filtering is faster than a direct convolution, with torch's number of threads.
+    """Return whether Winograd's filtering is faster than a direct convolution, with torch's number of threads.
 
     The products grow with the product of inputs and outputs, the transforms with their sum.
     """
@@ -83,7 +83,9 @@ def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out
 
 @inlined
 def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
-    """The transpose of ``transform_outputs``: gradients of three results in a line -> those of five products."""
+    """Apply the transpose of ``transform_outputs``, from gradients of three results in a line to those of five
+    products.
+    """
     # A dY, since dL / dm = A dL / dY
     two, four = np.float32(2), np.float32(4)
     to_0, to_1, to_2, to_3, to_4 = out
@@ -101,14 +103,14 @@ def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Float
 
 @inlined
 def copy_floats(numbers: Floats, out: Floats) -> None:
-    """``out[:] = numbers``, which numba does not vectorize."""
+    """Copy ``numbers`` to ``out``, as ``out[:] = numbers`` does, which numba does not vectorize."""
     for i in range(len(numbers)):
         out[i] = numbers[i]
 
 
 @compiled
 def transform_boards(boards: Floats, tiles: Floats) -> None:
-    """Boards ``[N, H, W, C]`` -> ``[25, N * T, C]``, where T is the number of tiles of a board."""
+    """Transform boards ``[N, H, W, C]`` to ``[25, N * T, C]``, where T is the number of tiles of a board."""
     count, height, width, channels = boards.shape
     down, across = -(-height // 3), -(-width // 3)
     # A row has the columns 0, 3, 6, ..., then 1, 4, ..., then 2, 5, ...: so the first numbers of all tiles in a row of
@@ -152,7 +154,7 @@ def transform_boards(boards: Floats, tiles: Floats) -> None:
 
 @compiled
 def transform_products(products: Floats, bias: Floats, low: np.float32, add: bool, boards: Floats) -> None:
-    """Products ``[25, N * T, C]`` and a bias ``[C]`` -> ``boards`` ``[N, H, W, C]``, no result below ``low``.
+    """Transform products ``[25, N * T, C]`` and a bias ``[C]`` to ``boards`` ``[N, H, W, C]``, no result below ``low``.
 
     With ``add`` the results are first added to what the boards hold.
     """
@@ -191,7 +193,7 @@ def transform_products(products: Floats, bias: Floats, low: np.float32, add: boo
 
 @compiled
 def transform_gradients(boards: Floats, tiles: Floats) -> None:
-    """Gradients of results ``[N, H, W, C]`` -> gradients of products ``[25, N * T, C]``."""
+    """Transform gradients of results ``[N, H, W, C]`` to gradients of products ``[25, N * T, C]``."""
     count, height, width, channels = boards.shape
     down, across = -(-height // 3), -(-width // 3)
     framed = np.zeros((3 * down, 3, across, channels), np.float32)  # as in ``transform_boards``
@@ -230,19 +232,19 @@ class WinogradConvolution:
         self.bias = conv.bias.detach().numpy()
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
-        """``activation`` is "relu" or "none"."""
+        """See ``FoldedConvolution``."""
         out = empty_maps(x, len(self.bias))
         convolve(x, self.weights, self.bias, out, low=0.0 if activation == "relu" else -np.inf)
         return out
 
     def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
-        """``relu(residual + convolution of x)``, in the residual's memory."""
+        """See ``FoldedConvolution``; the result takes the residual's memory."""
         convolve(x, self.weights, self.bias, residual, low=0.0, add=True)
         return residual
 
 
 def convolve_with_gradients(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """``conv(x)``, by Winograd's filtering if that is faster: with gradients, in float32, on a CPU."""
+    """Compute ``conv(x)``, by Winograd's filtering if that is faster: with gradients, in float32, on a CPU."""
     suits = (
         conv.bias is None
         and conv.weight.requires_grad
@@ -256,13 +258,13 @@ def convolve_with_gradients(conv: nn.Conv2d, x: Tensor) -> Tensor:
 
 
 def differentiable_convolution(x: Tensor, weight: Tensor) -> Tensor:
-    """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``, in float32 and with gradients."""
+    """Return the convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``, in float32 and with gradients."""
     out: Tensor = DifferentiableConvolution.apply(x, weight)  # type: ignore[no-untyped-call]
     return out
 
 
 class DifferentiableConvolution(torch.autograd.Function):
-    """``differentiable_convolution``.
+    """The autograd function of ``differentiable_convolution``.
 
     The gradient of the maps is a convolution with turned weights. That of the weights is a sum of the same matrix
     products, whose transformed maps are computed again, since they would take three times the memory of the maps.
@@ -270,14 +272,14 @@ class DifferentiableConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        """Maps ``[N, I, H, W]`` and weights ``[O, I, 3, 3]`` -> maps ``[N, O, H, W]``."""
+        """Convolve maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``; return maps ``[N, O, H, W]``."""
         ctx.save_for_backward(x, weight)
         return convolve_without_bias(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
-        """The gradient of ``forward``'s result -> those of its arguments."""
+        """Return the gradients of the arguments of ``forward`` from the gradient of its result."""
         x, weight = ctx.saved_tensors
         turned = weight.flip(2, 3).transpose(0, 1)
         of_maps = convolve_without_bias(gradient, turned) if ctx.needs_input_grad[0] else None
@@ -285,14 +287,14 @@ class DifferentiableConvolution(torch.autograd.Function):
 
 
 def convolve_without_bias(x: Tensor, weight: Tensor) -> Tensor:
-    """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``."""
+    """Return the convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``."""
     out = empty_maps(x, len(weight))
     convolve(x, transform_weights(weight), np.zeros(len(weight), np.float32), out, low=-np.inf)
     return out
 
 
 def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of the weights ``[O, I, 3, 3]`` from the maps and the gradient of the results."""
+    """Return the gradient of the weights ``[O, I, 3, 3]`` from the maps and the gradient of the results."""
     boards, gradients = channels_last_array(x), channels_last_array(gradient)
     total = torch.zeros((WINDOW**2, boards.shape[3], gradients.shape[3]))
     for part in board_chunks(boards):
@@ -304,7 +306,7 @@ def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
 
 
 def transform_weights(weight: Tensor) -> Tensor:
-    """Weights ``[O, I, 3, 3]`` -> ``[25, I, O]``."""
+    """Transform weights ``[O, I, 3, 3]`` to ``[25, I, O]``."""
     outputs, inputs = weight.shape[:2]
     return (WEIGHT_TRANSFORM @ weight.permute(2, 3, 1, 0).reshape(9, -1)).view(-1, inputs, outputs)
 
@@ -322,29 +324,31 @@ def convolve(x: Tensor, weights: Tensor, bias: Floats, out: Tensor, *, low: floa
 
 
 def channels_last_array(x: Tensor) -> Floats:
-    """The memory of a map in channels-last order, ``[N, H, W, C]``, without its gradient; other orders are copied."""
+    """Return the memory of a map in channels-last order, ``[N, H, W, C]``, without its gradient; other orders are
+    copied.
+    """
     memory: Floats = x.detach().permute(0, 2, 3, 1).contiguous().numpy()
     return memory
 
 
 def empty_maps(x: Tensor, channels: int) -> Tensor:
-    """New maps ``[N, channels, H, W]`` for the results of ``x``."""
+    """Allocate maps ``[N, channels, H, W]`` for the results of ``x``."""
     return torch.empty((len(x), channels, *x.shape[2:]), memory_format=torch.channels_last)
 
 
 def board_chunks(boards: Floats) -> Iterator[slice]:
-    """The boards ``[N, H, W, C]`` that are computed at once."""
+    """Return the boards ``[N, H, W, C]`` that are computed at once."""
     count, height, width, _ = boards.shape
     at_once = max(1, TILES_AT_ONCE // count_tiles(height, width))
     return (slice(first, min(first + at_once, count)) for first in range(0, count, at_once))
 
 
 def count_tiles(height: int, width: int) -> int:
-    """The number of tiles of a board."""
+    """Return the number of tiles of a board."""
     return -(-height // TILE) * -(-width // TILE)
 
 
 def allocate_tiles(boards: Floats) -> Tensor:
-    """Memory for the transformed tiles of boards ``[N, H, W, C]``."""
+    """Allocate memory for the transformed tiles of boards ``[N, H, W, C]``."""
     count, height, width, channels = boards.shape
     return torch.empty((WINDOW**2, count * count_tiles(height, width), channels))

@@ -245,7 +245,7 @@ def test_a_hanging_process_is_replaced(scripted: Scripted, monkeypatch: pytest.M
     monkeypatch.undo()
     scripted.until(lambda: len([each for each in scripted.told() if each[0] == "opened"]) == 2)
     assert not Path(f"/proc/{hanging}").exists()
-    assert "it has said nothing for 1 s" in next(event for event in scripted.events if "is lost" in event)
+    assert "it has sent nothing for 1 s" in next(event for event in scripted.events if "is lost" in event)
 
 
 def test_a_coach_that_has_not_polled_for_long_takes_no_process_for_hanging(scripted: Scripted) -> None:

@@ -186,7 +186,7 @@ def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path
     machine.step()
     assert machine.assignment().model_version == 3
     assert not machine.folder().model_path(2).exists()
-    assert (machine.state(), machine.reason) == (WorkerState.SYNCING, "changing over to model 3")
+    assert (machine.state(), machine.reason) == (WorkerState.SYNCING, "switching to model 3")
     machine.publish(4)
     machine.beat(model_version=3, finished=60)
     machine.step()

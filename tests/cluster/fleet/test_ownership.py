@@ -212,7 +212,7 @@ def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_
     assert list(again.connection.arrived) == [(NAME, file)]
     assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
     first.step(after=ASK_SECONDS, steps=3)
-    assert "plays for run again" in first.reason and "as another Coach has it" in first.reason
+    assert "plays for run again" in first.reason and "because another Coach owns it" in first.reason
     assert f"{again.claimant.owner.coach}.owner" in [path.name for path in again.folder().outbox.iterdir()]
 
 

@@ -168,7 +168,7 @@ def test_several_workers_of_a_gpu_alternate_so_that_the_shares_of_gpus_stay_even
         ("1", 1, "there is no GPU 1 here: the only one is GPU 0"),
         ("0,0", 2, "names a GPU twice"),
         ("0,cpu", 2, 'found "cpu"'),
-        ("", 2, "is no list of GPUs"),
+        ("", 2, "is not a list of GPUs"),
         ("all", 2, 'found "all"'),
         ("-1", 2, 'found "-1"'),
     ],

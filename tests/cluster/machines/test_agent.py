@@ -231,7 +231,7 @@ def test_a_machine_without_python_is_refused(tmp_path: Path, monkeypatch: pytest
         (tools / name).symlink_to(f"/bin/{name}")
     monkeypatch.setenv("PATH", str(tools))
     transport = AgentTransport(LocalTransport(tmp_path, worker="worker1"))
-    with pytest.raises(Refused, match="no Python that works"):
+    with pytest.raises(Refused, match="no working Python"):
         ask_if_alive(transport, "worker1")
     transport.close()
 
@@ -288,7 +288,7 @@ NONSENSE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("what", NONSENSE)
 def test_from_an_agent_that_makes_no_sense_the_machine_is_to_be_disconnected(tmp_path: Path, what: str) -> None:
     transport = AgentTransport(Liar(tmp_path, NONSENSE[what], ends=False), python=sys.executable)
-    with pytest.raises(Unreachable, match="makes no sense"):
+    with pytest.raises(Unreachable, match="invalid answer"):
         transport.ask_agent(ALIVE, AliveRequest(PLACE), seconds=5.0)
     transport.close()
 

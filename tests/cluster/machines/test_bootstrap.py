@@ -264,7 +264,7 @@ def test_a_user_s_own_environment_is_never_changed(root: Path, project: Path, tm
 def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(
     root: Path, project: Path, tmp_path: Path
 ) -> None:
-    """Even if there is no python3; a home is written as in a shell."""
+    """Even if python3 is not installed; a home is written as in a shell."""
     (tmp_path / "tools/python3").rename(tmp_path / "named")
     stand_in(tmp_path / "tools/python3", "exit 1")
     for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
@@ -313,6 +313,6 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
 
 def test_no_machine_is_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
     process_manager = RemoteProcessManager(MACHINE, required=worker_requirements(root=project), bootstrap=True)
-    with pytest.raises(Refused, match="our code is not there"):
+    with pytest.raises(Refused, match="Keima's code is not installed"):
         process_manager.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)
     assert not (root / "releases").exists()

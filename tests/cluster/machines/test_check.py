@@ -114,7 +114,7 @@ def test_a_remedy_of_several_findings_is_said_once() -> None:
             {"code": {"releases/abc": "", ".": "def"}},
             {},
             "code",
-            "differs from ours (def in /home/keima/keima, here abc)",
+            "differs from the code here (def in /home/keima/keima, here abc)",
             "cluster bootstrap worker1",
         ),
         ({"whole": []}, {}, "code", "not complete", "cluster bootstrap worker1"),

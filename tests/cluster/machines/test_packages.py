@@ -97,7 +97,7 @@ def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected
     folder = make_wheels(tmp_path / "wheels", *PURE)
     (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, reported.append, lambda: True)
     assert slot.name == "worker1"
-    assert any(line.startswith("being set up: sends 2 packages") for line in reported)
+    assert any(line.startswith("being set up: sending 2 packages") for line in reported)
     found = probe_machine(transport, bare, worker_requirements(root=project)).python
     assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment_folder}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}

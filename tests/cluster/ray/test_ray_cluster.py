@@ -56,7 +56,7 @@ def test_a_cluster_that_asks_for_a_token_is_joined_with_it_and_refuses_another(
 
 def test_a_cluster_that_anybody_may_use_is_refused(tmp_path: Path) -> None:
     refused = said(JOIN_OPEN, tmp_path)
-    assert refused.startswith("Refused ray: anybody who reaches ") and "RAY_AUTH_MODE=token" in refused
+    assert refused.startswith("Refused ray: anyone who reaches ") and "RAY_AUTH_MODE=token" in refused
 
 
 def test_a_head_node_that_does_not_answer_is_reported_at_once() -> None:

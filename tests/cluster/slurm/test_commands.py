@@ -34,7 +34,7 @@ def test_the_array_s_id_is_read_even_if_the_site_prints_more(programs: Programs)
 
 def test_a_submission_without_an_id_is_an_error(programs: Programs) -> None:
     programs.make("sbatch", "echo Submitted")
-    with pytest.raises(RemoteFailure, match="names no job, but says: Submitted"):
+    with pytest.raises(RemoteFailure, match="returned no job id; it printed: Submitted"):
         programs.slurm().submit(Path("job.sh"), [1], [])
 
 
@@ -62,7 +62,7 @@ def test_a_command_that_hangs_is_given_up(programs: Programs) -> None:
 
 def test_a_queue_that_cannot_be_understood_is_an_error(programs: Programs) -> None:
     programs.make("squeue", "echo nonsense")
-    with pytest.raises(RemoteFailure, match="squeue cannot be understood: 'nonsense'"):
+    with pytest.raises(RemoteFailure, match="the output of squeue is invalid: 'nonsense'"):
         programs.slurm().jobs("keima-run")
 
 

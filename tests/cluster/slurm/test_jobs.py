@@ -37,7 +37,7 @@ def test_the_queue_of_a_real_cluster_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["1|2|RUNNING|", "slurm_load_jobs error: Socket timed out", "x|1|RUNNING||||||0:0|"])
 def test_text_that_is_no_queue_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no line of squeue|invalid literal"):
+    with pytest.raises(ValueError, match=r"not a line of squeue|invalid literal"):
         parse_jobs(text)
 
 

@@ -188,7 +188,7 @@ def test_a_node_without_the_folder_is_an_error_at_once_with_the_remedy() -> None
     cluster.start(1)
     cluster.change("10_1", state="FAILED", exit_code=101, nodes="node2")
     error = cluster.later().status(1).error
-    assert "on node2: the run's folder of workers is not there" in error and "distributed.slurm.directory" in error
+    assert "on node2: the run's folder of workers is missing" in error and "distributed.slurm.directory" in error
 
 
 def test_a_refused_submission_is_shown_with_slurm_s_words_and_tried_again_later_and_later() -> None:
@@ -212,7 +212,7 @@ def test_a_queue_that_cannot_be_seen_is_an_error_and_nothing_is_submitted_meanwh
     cluster.start(1)
     cluster.silent = True
     status = cluster.later().status(1)
-    assert status.running and status.error == "Slurm's queue cannot be seen: squeue: no answer"
+    assert status.running and status.error == "Slurm's queue cannot be read: squeue: no answer"
     cluster.queue.request_jobs(2)
     for _ in range(5):
         cluster.later().status(2)

@@ -148,7 +148,7 @@ def test_a_public_key_instead_of_the_private_one_is_reported(server: Sshd, user:
 )
 def test_a_file_without_a_key_is_refused(server: Sshd, text: str) -> None:
     server.key.write_text(text)
-    assert "`key_path` holds no private key" in str(refusal(server.worker(key_path=str(server.key))))
+    assert "`key_path` does not hold a supported private key" in str(refusal(server.worker(key_path=str(server.key))))
 
 
 @pytest.mark.medium
@@ -309,7 +309,7 @@ def test_a_silent_agent_is_waited_for_a_bounded_time(
         reach(server.worker())  # it is never asked
         server.key.unlink()
         with pytest.raises(
-            Refused, match="SSH agent has a key, but signs nothing" if lists else "SSH agent does not answer"
+            Refused, match="SSH agent has a key, but does not sign" if lists else "SSH agent does not answer"
         ) as refused:
             connect(server.worker(), host_key_policy="strict", login_seconds=7.0)
         assert "ssh-add -l" in refused.value.remedy
@@ -488,7 +488,7 @@ def test_a_failing_proxy_command_is_reported(server: Sshd, user: Path) -> None:
         with pytest.raises(Unreachable, match=said):
             connect(server.worker(), host_key_policy="strict", login_seconds=2.0)
     config.write_text("Host *\n  ProxyCommand relay %C\n")
-    assert "%C, which is not known here" in str(refusal(server.worker()))
+    assert "%C, which is not supported" in str(refusal(server.worker()))
     config.write_text("Host *\n  ProxyCommand none\n  ProxyJump nowhere\n")
     reach(server.worker())
 

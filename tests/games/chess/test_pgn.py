@@ -113,7 +113,7 @@ def test_games_that_cannot_be_written_are_refused(game: Game) -> None:
         pgn_text(load_game("go", size=5), [], tags={}, result="*")
     with pytest.raises(ValueError, match="not '2-0'"):
         pgn_text(game, [], tags={}, result="2-0")
-    with pytest.raises(ValueError, match="no name of a tag"):
+    with pytest.raises(ValueError, match="not a tag name"):
         pgn_text(game, [], tags={'a"b': "x"}, result="*")
     with pytest.raises(ValueError, match="is not a chess position"):
         pgn_text(game, [], tags={}, result="*", start_fen="nothing")

@@ -121,7 +121,7 @@ def test_games_that_cannot_be_written_are_refused(game: Game) -> None:
     for wrong, reason in (
         (dict(actions=[0, 0]), "not legal"),
         (dict(result="1-0"), "such as B\\+R"),
-        (dict(tags={"pb": "x"}), "no name of a property"),
+        (dict(tags={"pb": "x"}), "not a property name"),
         (dict(comments=["", "", "one too many"]), "3 positions, and the game has 2"),
     ):
         with pytest.raises(ValueError, match=reason):

@@ -64,7 +64,7 @@ RAISED: tuple[type[Exception], ...] = (RunLocked, ValueError, OSError)  # what t
 
 @dataclass(kw_only=True)
 class _PendingChanges:
-    """What the process is to be told next."""
+    """The changes that the process has not been told yet."""
 
     accounts: dict[str, tuple[int, int]] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
@@ -316,10 +316,10 @@ class FleetClient:
         if self._channel and self._channel.has_ended:
             self._note_process_lost("it has ended")
         elif self._silence >= SILENT_SECONDS:
-            self._note_process_lost(f"it has said nothing for {SILENT_SECONDS:.0f} s")
+            self._note_process_lost(f"it has sent nothing for {SILENT_SECONDS:.0f} s")
 
     def _receive_messages(self) -> bool:
-        """Process what the process has said; return whether it has said anything."""
+        """Process the messages from the process; return whether there were any."""
         assert self._channel is not None
         heard = False
         try:
@@ -327,7 +327,7 @@ class FleetClient:
                 heard = True
                 self._process_message(message)
         except ValueError as error:
-            self._note_process_lost(f"it said what cannot be understood: {str(error)[:300]}")
+            self._note_process_lost(f"it sent an invalid message: {str(error)[:300]}")
         return heard
 
     def _process_message(self, message: BaseModel) -> None:
@@ -367,7 +367,7 @@ class FleetClient:
             self._receive_messages()
         if self._state is None:
             known = next((kind for kind in RAISED if kind.__name__ in self._errors), RuntimeError)
-            raise known(self._failure or f"the fleet's process {self._end_process() or 'does not begin'}")
+            raise known(self._failure or f"the fleet's process {self._end_process() or 'does not start'}")
         self._opening = self._opening.model_copy(update={"takeover": False})  # applies only to the first contact
 
     def _start_process(self) -> None:
@@ -403,7 +403,7 @@ class FleetClient:
             )
 
     def _note_process_lost(self, why: str) -> None:
-        """Take note that the process is lost; another one is started, after a pause if this one was short-lived.
+        """Handle the loss of the process; another one is started, after a pause if this one was short-lived.
 
         Files in the mirrors that the Coach has stored and the process has not removed are offered once more.
         """
@@ -412,7 +412,7 @@ class FleetClient:
         self._start_at = self._clock() + self._pause
         how = self._end_process()
         said = f": {self._failure}" if self._failure else ""
-        next_one = "another one is started, and the workers play on meanwhile"
+        next_one = "another one is started; the workers continue to play"
         self._log_event(f"the fleet's process is lost: {why} ({how}){said}; {next_one}")
         if self._state:
             self._state = self._state.model_copy(update={"heard": -1, "decisions": {}, "withdrawn": {}})

@@ -1,4 +1,4 @@
-"""What the Coach and the fleet's process say to each other, over two pipes: length-framed JSON.
+"""The messages between the Coach and the fleet's process, over two pipes: length-framed JSON.
 
 The Coach opens the fleet with ``Opening``, then sends ``Update``: what has changed since the last one. Models travel as
 files in a folder beside the mirrors, and games are in the mirrors. The fleet answers with ``News``, as things happen,
@@ -55,7 +55,7 @@ class MachineInFleet(_Message):
 
 
 class Opening(_Message):
-    """Everything that a fleet needs to begin."""
+    """Everything that a fleet needs to start."""
 
     factory: str  # builds the fleet: "module:function", see ``fleet_process.Factory``
     root: Path  # of the mirrors
@@ -107,11 +107,11 @@ class Close(_Message):
 
 
 class Opened(_Message):
-    """The fleet has begun."""
+    """The fleet has started."""
 
 
 class Failed(_Message):
-    """The fleet cannot begin or go on, and its process ends."""
+    """The fleet cannot start or continue, and its process ends."""
 
     errors: tuple[str, ...]  # the names of the exception's classes, from the exception's own
     text: str

@@ -144,7 +144,7 @@ class FleetHost:
     # What the Coach says.
 
     def _apply_update(self, update: Update, fleet: Fleet) -> None:
-        """Do what an update says, in the order that gives no worker an assignment without its account."""
+        """Apply an update, in an order that gives no worker an assignment without its account."""
         for worker, (granted, delivered) in update.accounts.items():
             fleet.grant(worker, granted=granted, delivered=delivered)
         with suppress(FileNotFoundError):  # the Coach has published a newer one meanwhile
@@ -226,7 +226,7 @@ def _failure_message(error: Exception) -> BaseModel:
 
 
 def _encodable_text(text: str) -> str:
-    """Return the text without what JSON cannot hold, such as bytes of a file's name that are not UTF-8."""
+    """Return the text without characters that JSON cannot encode, such as bytes of a file name that are not UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

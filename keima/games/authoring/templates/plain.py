@@ -4,7 +4,7 @@ The rules are the five functions below. They are ordinary Python over a small nu
 numba, so use numbers, tuples, arrays, ifs and loops in them, but no dicts, no text and no classes.
 
 The first player is 1 and the second is -1. Moves are numbers from 0: here move 0 is the upper left corner, and the last
-one the lower right. `keima check-game NAME.py` says in which line something is wrong, and how to mend it.
+one the lower right. `keima check-game NAME.py` says in which line something is wrong, and how to fix it.
 """
 
 import numpy as np
