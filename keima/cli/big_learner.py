@@ -53,11 +53,12 @@ from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_PORT, as_setting, game_among, whole
+from keima.config.flags import HIGHEST_PORT, add_section, add_setting, as_setting, game_among, whole
 from keima.games import GAMES
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.paths import find_file
 
+SETTINGS = "keima.learning.dataset_settings.BigExperiment"  # by name: importing it would delay --help
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr", "master_port")
 CHECKPOINTS, CHECKPOINT_NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
@@ -105,18 +106,13 @@ def strip_separator(argv: Sequence[str] | None) -> list[str]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None.
-
-    Defaults of settings are those of ``keima.learning.dataset_settings``, which takes too long to import for --help.
-    """
+    """The command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         parents=[launch_parser()],
         allow_abbrev=False,  # abbreviated flags for the starting process would be passed on to the ranks
     )
     what = parser.add_argument_group("the training").add_argument
-    what("--data", type=Path, help="a run's folder, or files of games (default: the newest run with games, or samples)")
-    what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
     what(
         "--config",
         type=flag_type(find_experiment),
@@ -129,8 +125,8 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py, if neither --config nor --data "
         "names the game (default: chess, or that of the newest run)",
     )
-    what("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network (default: 20)")
-    what("--channels", type=as_setting("network.channels"), help="channels of its convolutions (default: 256)")
+    for name, size in SIZES.items():
+        add_setting(what, f"--{name}", f"network.{name}", dest=name, usual=size)
     what("--save-dir", type=Path, help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)")
     what(
         "--resume",
@@ -138,41 +134,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="continue the newest training, or the one in --save-dir, with its settings",
     )
     what("--check", action="store_true", help="only check that all of this is valid, for --world-size ranks")
-    what("--seed", type=as_setting("run.seed"), help="of weights, order and symmetries (default: 1)")
-    what("--shuffle-positions", type=whole(), help="positions that are mixed with one another (default: 500,000)")
-    what(
-        "--checkpoint-every",
-        type=whole(),
-        help="steps between checkpoints; each epoch ends with one, too (default: 500)",
-    )
-    how = parser.add_argument_group("learning").add_argument
-    how(
-        "--batch-size",
-        type=as_setting("training.batch_size"),
-        help="positions per step, over all ranks together (default: 1024)",
-    )
-    how("--norm-batch", type=whole(2), help="positions per group of batch norm, at most (default: 256)")
-    how(
-        "--learning-rate",
-        type=as_setting("training.learning_rate"),
-        help="after the warm-up, before any decay (default: the experiment's, 0.001)",
-    )
-    how(
-        "--scale-learning-rate",
-        choices=("none", "linear", "sqrt"),
-        help=f"by batch size / {USUAL_BATCH}, or its root (default: none)",
-    )
-    how(
-        "--warmup-steps",
-        type=as_setting("training.warmup_steps"),
-        help="steps over which the learning rate rises from zero (default: the experiment's, 100)",
-    )
-    how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
-    how(
-        "--mixed-precision",
-        action=argparse.BooleanOptionalAction,
-        help="bfloat16 if the device supports it, else float16 with a scaled loss (default: no)",
-    )
+    add_section(parser.add_argument_group("learning").add_argument, "big_learner", SETTINGS)
     where = parser.add_argument_group("devices and ranks; torchrun sets the ranks itself").add_argument
     where("--rank", type=whole(0), help="number of this rank of --world-size, from 0, if you start ranks by hand")
     where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")

@@ -32,7 +32,8 @@ from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
-from keima.config.flags import as_setting, whole
+from keima.config.descriptions import describe_setting
+from keima.config.flags import add_setting, whole
 
 MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
 COMMANDS = {
@@ -48,6 +49,7 @@ COMMANDS = {
     "wheel": "write what a worker runs as a wheel, for pip",
     "gather-logs": "copy the logs of workers to this machine: into a new folder in DIR for each machine",
 }
+ADDED = ("host", "user", "name", "key_path")  # settings of a machine that are added, in words
 ABOUT_ALL = ("check", "bootstrap", "status", "logs", "gather-logs")  # without names, these are about all workers
 DONE = {"restart": "restarted", "stop": "ended", "takeover": "taken over", "remove": "removed"}
 
@@ -59,12 +61,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for command, about in COMMANDS.items():
         add = commands.add_parser(command, help=about, description=f"{about[0].upper()}{about[1:]}.").add_argument
         if command == "add":
-            add("host", metavar="HOST", help="its address, or its name in ~/.ssh/config")
-            add("user", metavar="USER", nargs="?", help="who logs in there (default: from ~/.ssh/config)")
-            add("--name", help="the machine's name (default: the first label of its host)")
-            port = as_setting("distributed.workers.port")
-            add("--port", type=port, help="port of its SSH server (default: from ~/.ssh/config)")
-            add("--key-path", help="private key (default: from ~/.ssh/config)")
+            meaning = {name: describe_setting(f"distributed.workers.{name}") for name in ADDED}
+            add("host", metavar="HOST", help=meaning["host"])
+            add("user", metavar="USER", nargs="?", help=meaning["user"])
+            add("--name", help=meaning["name"])
+            add_setting(add, "--port", "distributed.workers.port", dest="port")
+            add("--key-path", help=meaning["key_path"])
         if command in ("gather-logs", "wheel"):
             add("folder", type=Path, metavar="DIR", help="where it is written to; created if missing")
         if command not in ("add", "wheel"):
@@ -79,7 +81,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             help="settings file (default: the running Coach's, else configs/config.yaml)",
         )
         if command == "bootstrap":
-            add("--wheels", type=Path, metavar="DIR", help="send the packages in this folder, made by pip download")
+            add("--wheels", type=Path, metavar="DIR", help=describe_setting("distributed.pip.wheels"))
         if command == "logs":
             add("--lines", type=whole(), default=LOG_LINES, help="of each log (default: %(default)s)")
         if command == "gather-logs":

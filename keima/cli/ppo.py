@@ -42,6 +42,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from keima.base.disk_words import error_text
@@ -50,11 +51,12 @@ from keima.base.system.command_line import CommandLine, program_name, relaunch_c
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
+from keima.config.flags import HIGHEST_PORT, add_section, whole
 from keima.learning.ranks.meeting import DEFAULT_PORT
 
 log = logging.getLogger("keima.ppo.trainer")
 
+SETTINGS = "keima.ppo.settings.TraderSettings"  # by name: importing it would delay --help
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
 CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
@@ -85,18 +87,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None.
-
-    Ranges and defaults of settings are those of ``keima.ppo.settings``, which takes too long to import for --help.
-    """
+    """The command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
     )
+    add_settings = partial(add_section, settings=SETTINGS)
 
     run = parser.add_argument_group("the run").add_argument
     run("--config", type=flag_type(find_experiment), help="settings; flags override them")
-    run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
+    add_settings(run, "run")
     run(
         "--checkpoint-dir",
         type=Path,
@@ -108,40 +108,16 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="continue the newest run, or the one in --checkpoint-dir, with its settings",
     )
-    run("--seed", type=whole(0, HIGHEST_SEED), help="seed of all random numbers (default: 1)")
     run("--log-interval", type=whole(), default=10, help="episodes between output lines (default: %(default)s)")
     run("--smoke", action="store_true", help="smoke test: the same run, shrunk to seconds")
 
     market = parser.add_argument_group("the market").add_argument
-    market("--data", type=Path, help="a price history, .csv or .parquet (default: simulated markets)")
-    market("--max-gap", type=number(least=0), help="largest step between rows, in usual steps; 0: any (default: 6)")
-    market("--window", type=whole(2), help="bars per episode (default: 256)")
-    market("--capital", type=number(above=0), help="dollars at the start of an episode (default: 10000)")
-    market("--max-positions", type=whole(), help="open at once (default: 5)")
-    market("--lot", type=number(above=0), help="value of a new position, as a share of the capital (default: 0.2)")
-    market("--fee", type=number(least=0, below=1), help="share of the traded value (default: 0.0005)")
-    market("--slippage", type=number(least=0, below=1), help="share of the price, always a loss (default: 0.0002)")
-    market("--short", action=argparse.BooleanOptionalAction, help="allow short positions (default: yes)")
+    add_settings(market, "history")
+    add_settings(market, "trading")
 
     learning = parser.add_argument_group("learning").add_argument
-    learning("--num-envs", type=whole(), help="environments per rank (default: 8)")
-    learning("--update-interval", type=whole(), help="steps between updates, of all environments (default: 128)")
-    learning("--learning-rate-actor", type=number(above=0), help="of the policy and a shared LSTM (default: 0.0003)")
-    learning("--learning-rate-critic", type=number(above=0), help="of the value function (default: 0.001)")
-    learning("--epochs", type=whole(), help="passes over the steps of an update (default: 4)")
-    learning("--minibatches", type=whole(), help="per pass (default: 4)")
-    learning("--sequence-length", type=whole(), help="steps of backpropagation through time (default: 16)")
-    learning("--gamma", type=number(least=0, most=1), help="discount per step (default: 0.99)")
-    learning("--gae-lambda", type=number(least=0, most=1), help="of generalized advantage estimation (default: 0.95)")
-    learning("--clip-coef", type=number(above=0), help="PPO's clipping range around a ratio of 1 (default: 0.2)")
-    learning("--clip-values", action=argparse.BooleanOptionalAction, help="clip value changes, too (default: no)")
-    learning("--ent-coef", type=number(least=0), help="weight of the policy's entropy (default: 0.01)")
-    learning("--vf-coef", type=number(least=0), help="weight of the value loss (default: 0.5)")
-    learning("--clip-norm", type=number(above=0), help="largest gradient norm (default: 0.5)")
-    learning("--target-kl", type=number(least=0), help="an update ends at 1.5 times this; 0: no limit (default: 0.03)")
-    learning("--lstm-size", type=whole(), help="units of each LSTM (default: 128)")
-    learning("--shared-lstm", action=argparse.BooleanOptionalAction, help="one LSTM for actor and critic (default: no)")
-    learning("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits (default: no)")
+    add_settings(learning, "training")
+    add_settings(learning, "network")
 
     where = parser.add_argument_group("devices and ranks").add_argument
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")

@@ -90,8 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_setting(add, "--parallel-games", "self_play.parallel_games")
     kind = "type of network (default: spiking, or as in --config)"
     add("--network", dest="network.type", choices=("resnet", "spiking"), help=kind)
-    steps = f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)"
-    add_setting(add, "--time-steps", "network.time_steps", help=steps)
+    add_setting(add, "--time-steps", "network.time_steps", usual=f"{DEFAULT_TIME_STEPS}, or as in --config")
     for flag, key in SETTINGS.items():
         add_setting(add, flag, key)
     add_set(add)

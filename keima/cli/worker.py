@@ -31,6 +31,7 @@ from keima.base.system.command_line import CommandLine
 from keima.base.system.logs import set_log_handler
 from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
 from keima.cluster.agent.process import CommandFailed, claim_place, hold_lock, release_place
+from keima.config.descriptions import describe_setting
 from keima.config.flags import whole
 from keima.games import GAMES
 from keima.worker import WORKER_CLASS
@@ -112,7 +113,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--worker-class",
         default=WORKER_CLASS,
         metavar="MODULE.CLASS",
-        help=f"the worker's class (default: {WORKER_CLASS})",
+        help=f"{describe_setting('distributed.worker_class')} (default: {WORKER_CLASS})",
     )
     scheduled = "be a job of a scheduler such as Slurm: on the GPU that it has assigned, in place of an ended job"
     parser.add_argument("--scheduled", action="store_true", help=scheduled)

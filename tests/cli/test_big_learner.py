@@ -195,7 +195,6 @@ def test_an_invalid_config_file_is_refused_with_its_line(
 
 
 def test_the_help_states_the_defaults_of_the_settings() -> None:
-    """The settings cannot be imported before --help is answered."""
     defaults = BigLearnerSettings().model_dump()
     flags = {action.dest: action for action in big_learner.make_parser()._actions if action.dest in defaults}
     assert flags.keys() == defaults.keys()

@@ -40,7 +40,7 @@ class NetworkSettings(Section):
     squeeze_excitation: bool = False
     """Whether blocks scale their channels by the board's means; not of spiking."""
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Time steps of type: spiking; null, the default: 4."""
+    """Time steps of a spiking network; null: 4."""
     predict_reply: bool = False
     """Also learn the opponent's reply (KataGo); slows training slightly, play not at all."""
     predict_ownership: bool = False
