@@ -1,12 +1,4 @@
-"""Be an engine, for programs with a board: speak GTP (Go) or UCI (chess) on standard input and output.
-
-    keima gtp go9                         a Go engine, for Sabaki, GoGui, KaTrain's opponents ...
-    keima gtp runs/go9 --simulations 800
-    keima uci runs/chess                  a chess engine, for Cute Chess, Arena, BanksiaGUI ...
-    keima uci model-000012.model
-
-In the program with the board, name the whole command as the engine's. Only protocol goes to standard output.
-"""
+"""The engines: ``keima gtp`` plays Go and ``keima uci`` plays chess, for programs with a board."""
 
 import argparse
 import contextlib
@@ -38,23 +30,49 @@ TITLE = "Keima"
 USUAL_SIMULATIONS = 400
 GAMES = {"gtp": "go", "uci": "chess"}  # by protocol
 NAMES = {"gtp": "the Go Text Protocol", "uci": "the Universal Chess Interface"}
+EXAMPLES = {
+    "gtp": """
+    keima gtp go9                         for Sabaki, GoGui, KaTrain's opponents ...
+    keima gtp runs/go9 --simulations 800
+""",
+    "uci": """
+    keima uci runs/chess                  for Cute Chess, Arena, BanksiaGUI ...
+    keima uci model-000012.model
+""",
+}
+HELP = """\
+Play {game} as an engine that speaks {name} ({PROTOCOL}) on standard input and output.
+{examples}
+In the board program, enter the whole command as the engine's. Only protocol goes to standard output; errors go to
+standard error.
+"""
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line: the protocol, which the verb gives, and what the user has typed."""
     protocol, *words = sys.argv[1:] if argv is None else argv
-    parser = CommandLine(__doc__)
+    parser = CommandLine(help_text(protocol))
     add = parser.add_argument
     add_network(add)
-    add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
-    add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
+    add("--version", type=whole(), help="which model of a run (default: the newest accepted one)")
+    add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="simulations per move (default: %(default)s)")
     if protocol == "gtp":
-        resign = "it resigns when its winning chance stays below this, such as 0.05 (default: never)"
+        resign = "resign when the chance of winning stays below this, such as 0.05 (default: never)"
         add("--resign", type=number(least=0, most=1), default=0.0, metavar="CHANCE", help=resign)
         add("--rules", choices=NAMED_RULES, help="the rules at the start (default: tromp-taylor)")
     arguments = parser.parse_args(words)
     arguments.protocol = protocol
     return arguments
+
+
+def help_text(protocol: str) -> str:
+    """Return what ``--help`` explains."""
+    return HELP.format(
+        game="Go" if protocol == "gtp" else "chess",
+        name=NAMES[protocol],
+        PROTOCOL=protocol.upper(),
+        examples=EXAMPLES[protocol],
+    )
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
