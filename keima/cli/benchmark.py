@@ -65,12 +65,12 @@ NO_STOCKFISH = (
 
 
 def processes(text: str) -> int:
-    """The type of a flag that takes a number of processes; auto: one per available core."""
+    """Parse a number of processes; auto: one per available core."""
     return count_usable_cores() if text == "auto" else whole()(text)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     add_network(which.add_argument, nargs="?")
@@ -155,17 +155,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Whole numbers from 1, with commas between them."""
+    """Parse whole numbers from 1, separated by commas."""
     return [whole()(part) for part in text.split(",")]
 
 
 def parse_names(text: str) -> list[str]:
-    """Words with commas between them."""
+    """Parse words separated by commas."""
     return text.split(",")
 
 
 def parse_depth(text: str) -> int | None:
-    """A depth of expectimax; None for auto."""
+    """Parse a depth of expectimax; return None for auto."""
     return None if text == "auto" else whole(0)(text)
 
 
@@ -288,7 +288,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
 
 
 def load_playable(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
-    """The network to measure."""
+    """Return the network to measure."""
     if arguments.checkpoint:
         return load_network_from_weights(arguments.checkpoint, arguments.config, folder)
     return (
@@ -364,7 +364,7 @@ def measure_by_return(
 
 
 def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
-    """The network's opponents, the weakest first.
+    """Return the network's opponents, the weakest first.
 
     Raises:
         ValueError: one that is named is not there.
@@ -393,7 +393,7 @@ def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespa
 
 
 def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
-    """The names of GTP engines: those on the command line, else the usual ones if installed."""
+    """Return the names of GTP engines: those on the command line, else the usual ones if installed."""
     if opponents is not None:
         return [name for name in opponents if ":" in name and not is_baseline(name)]
     if find_program("gnugo"):
@@ -403,12 +403,12 @@ def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list
 
 
 def named_levels(opponents: Sequence[str]) -> list[int]:
-    """The levels in names such as stockfish-1700."""
+    """Return the levels in names such as stockfish-1700."""
     return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
 
 
 def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
-    """What plays: the game, the model and its search."""
+    """Describe what plays: the game, the model and its search."""
     title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
     return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
 
@@ -442,7 +442,7 @@ def play_matches(
 
 
 def score_text(tally: Tally) -> str:
-    """The score of a match so far."""
+    """Return the score of a match so far."""
     return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
 
 
@@ -505,7 +505,9 @@ def print_results(game: Game, results: Sequence[ScoreResult], console: Console) 
 
 
 def milestone_column(number: int, milestone: int) -> Column[ScoreResult]:
-    """The share of games that reach a milestone, with its interval; in short lines the first ones are dropped first."""
+    """Return the column for the share of games that reach a milestone, with its interval. On narrow terminals the first
+    milestones are dropped first.
+    """
 
     def cell(result: ScoreResult) -> str:
         part = result.report.milestones[number]
@@ -521,7 +523,7 @@ class ShowProgress(Protocol):
     """Receives a player's progress."""
 
     def __call__(self, ended: int, moves: int, result: str = "") -> None:
-        """Called with finished games, moves made, and the score so far."""
+        """Show finished games, moves made, and the score so far."""
 
 
 @contextmanager
@@ -549,7 +551,7 @@ def show_progress(name: str, games: int, console: Console) -> Iterator[ShowProgr
 
 
 def line_width(console: Console) -> int:
-    """The width of a line."""
+    """Return the width of a line."""
     return console.width if console.is_terminal else FILE_WIDTH
 
 

@@ -101,12 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def strip_separator(argv: Sequence[str] | None) -> list[str]:
-    """The command line, without the "--" that users of the launcher may put between its flags and ours."""
+    """Return the command line without the "--" that users of the launcher may put between its flags and ours."""
     return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None."""
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         parents=[launch_parser()],
@@ -156,7 +156,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def launch_parser() -> argparse.ArgumentParser:
-    """The part of the command line that says which ranks to start, and where they meet."""
+    """Return the parser of the flags that say which ranks to start, and where they meet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     which = parser.add_argument_group("starting ranks; torchrun sets all of it itself").add_argument
     which("--world-size", type=whole(), help="number of ranks; without --rank they are started here")
@@ -194,7 +194,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of this program in a folder."""
+    """Return the checkpoints of this program in a folder."""
     return sorted(folder.glob(f"{CHECKPOINT_NAME.format('*')}.pt"))
 
 
@@ -232,13 +232,13 @@ from keima.trainers.settings import default_settings, validate_settings
 
 
 def is_launcher(arguments: argparse.Namespace) -> bool:
-    """Whether this process starts ranks, instead of being one."""
+    """Return whether this process starts ranks, instead of being one."""
     is_one = arguments.rank is not None or "RANK" in os.environ
     return arguments.launch or (not is_one and (arguments.world_size or 1) > 1)
 
 
 def count_ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
-    """How many of the requested ranks train on this machine."""
+    """Return how many of the requested ranks train on this machine."""
     return count_ranks_to_start(asked, arguments.device)[0]
 
 
@@ -292,7 +292,7 @@ def begin_training(arguments: argparse.Namespace, ranks: Ranks) -> int:
 def plan_training(
     arguments: argparse.Namespace, ranks: Ranks, *, world_size: int
 ) -> tuple[dict[str, Any] | None, BigExperiment]:
-    """The checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
+    """Return the checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
 
     Sets the places of games and checkpoints in ``arguments``.
 
@@ -320,7 +320,7 @@ def plan_training(
 
 
 def make_on_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What rank 0 makes, on all ranks; plain values.
+    """Return on all ranks what ``make`` returns on rank 0; plain values.
 
     Raises:
         RefusedByAll: rank 0 cannot make it.
@@ -338,7 +338,7 @@ def make_on_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str
 
 
 def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world_size: int) -> BigExperiment:
-    """The settings: flags override the config file, which overrides what a resumed training was started with.
+    """Return the settings: flags override the config file, which overrides what a resumed training was started with.
 
     Args:
         saved: what the checkpoint has of the settings; empty for a new training.
@@ -365,7 +365,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
 
 
 def nothing_left_text(epochs: int, folder: Path) -> str:
-    """The message if the resumed training has already finished all of its epochs."""
+    """Return the message for a resumed training that has already finished all of its epochs."""
     finished = f"its {epochs} epochs are" if epochs > 1 else "its epoch is"
     return f"Nothing is left to do in {folder}: {finished} finished. --resume --epochs {epochs + 1} trains one more"
 
@@ -392,7 +392,7 @@ def configure_logging(ranks: Ranks) -> None:
 
 
 def candidate_checkpoints(arguments: argparse.Namespace) -> list[Path]:
-    """The checkpoint that the command line names, or the only one in the folder."""
+    """Return the checkpoint that the command line names, or the only one in the folder."""
     there = list_checkpoints(arguments.save_dir)
     if len(there) == 1 and not (arguments.config or arguments.blocks or arguments.channels):
         return there
@@ -400,7 +400,7 @@ def candidate_checkpoints(arguments: argparse.Namespace) -> list[Path]:
 
 
 def read_experiment(arguments: argparse.Namespace) -> Settings:
-    """The experiment that the command line names: its game, network and training.
+    """Return the experiment that the command line names: its game, network and training.
 
     Raises:
         ValueError: a file cannot be read, or a number is out of range.
@@ -419,7 +419,7 @@ def read_experiment(arguments: argparse.Namespace) -> Settings:
 
 
 def learner_settings(experiment: BigExperiment, device: str) -> Settings:
-    """The experiment with the big learner's numbers in its ``training``.
+    """Return the experiment with the big learner's settings in its ``training``.
 
     Raises:
         ValueError: a number is out of range.
@@ -445,7 +445,7 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
 
 
 def network_name(settings: Settings) -> str:
-    """The name of the network's files."""
+    """Return the name of the network's files."""
     return CHECKPOINT_NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
 
 
@@ -463,7 +463,7 @@ def check_batch_sizes(numbers: BigLearnerSettings, world_size: int) -> None:
 
 
 def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ranks: Ranks) -> BigLearner:
-    """The training of this rank, on its own device."""
+    """Build the training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
     cores = count_usable_cores() // ranks.ranks_on_machine
@@ -531,7 +531,7 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
 
 
 def progress_printer(ranks: Ranks) -> Callable[[StepProgress | FinishedEpoch], None]:
-    """Prints what happens, on rank 0."""
+    """Return a function that prints what happens, on rank 0."""
 
     def watch(what: StepProgress | FinishedEpoch) -> None:
         if ranks.is_main:
@@ -550,7 +550,7 @@ def print_line(line: str) -> None:
 
 
 def progress_lines(what: StepProgress | FinishedEpoch, world_size: int) -> list[str]:
-    """The lines to print about a step or an epoch."""
+    """Return the lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
     if isinstance(what, FinishedEpoch):
         left_out = f", {what.num_left_out:,} games or files left out" if what.num_left_out else ""

@@ -36,7 +36,7 @@ from keima.games import GAMES
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """The type of --options.
+    """Parse the value of --options.
 
     Raises:
         ArgumentTypeError: it is not a JSON object.
@@ -51,7 +51,7 @@ def parse_options(text: str) -> dict[str, Any]:
 
 
 def parse_openspiel_name(text: str) -> str:
-    """The type of --against.
+    """Parse the value of --against.
 
     Raises:
         ArgumentTypeError: it names no game of OpenSpiel's.
@@ -63,7 +63,7 @@ def parse_openspiel_name(text: str) -> str:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("game", metavar="GAME", help="a file that defines game(), or a name, such as connect_four")
     parser.add_argument("--options", type=parse_options, default={}, help="the game's options, such as '{\"size\": 6}'")
@@ -106,7 +106,7 @@ WIDE = 14  # characters of a heading
 
 
 def report_lines(report: GameReport) -> Iterator[str]:
-    """The report as lines of text."""
+    """Yield the lines of the report."""
     limit = f"max_plies {report.max_plies}"
     if report.cut:
         limit += f", which {report.cut:.0%} of games reach"
@@ -124,7 +124,7 @@ def report_lines(report: GameReport) -> Iterator[str]:
 
 
 def endings_text(report: GameReport) -> str:
-    """How random games end."""
+    """Describe how random games end."""
     if report.players == 1:
         return f"mean score {report.mean_returns[0]:,.1f}"
     if report.players > 2:
@@ -137,7 +137,7 @@ def endings_text(report: GameReport) -> str:
 
 
 def table_line(heading: str, text: str) -> str:
-    """A line of a table."""
+    """Return one line of a table."""
     return f"{heading:<{WIDE}} {text}"
 
 
@@ -157,7 +157,7 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
 
 
 def expected_settings_text(proposal: Proposal) -> str:
-    """What to expect of the settings here, and how that was estimated."""
+    """Describe what to expect of these settings here, and how that was estimated."""
     hours = proposal.hours
     time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
     cores = "core" if proposal.cores == 1 else f"{proposal.cores} cores"

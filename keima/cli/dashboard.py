@@ -29,7 +29,7 @@ from keima.web.server import add_server_flags, serve
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``folders`` are the runs'."""
+    """Parse the command line; ``folders`` are the runs'."""
     parser = CommandLine(__doc__)
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help=f"folder of a run, or its name in {RUNS}/ (default: all)"

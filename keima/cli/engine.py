@@ -49,7 +49,7 @@ standard error.
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line: the protocol, which the verb gives, and what the user has typed."""
+    """Parse the command line: the protocol, which the verb gives, and the user's arguments."""
     protocol, *words = sys.argv[1:] if argv is None else argv
     parser = CommandLine(help_text(protocol))
     add = parser.add_argument
@@ -113,12 +113,12 @@ def preload_answers(arguments: argparse.Namespace) -> HandshakeResponder | None:
 
 
 def uci_name(model_version: int) -> str:
-    """The chess engine's name, with the model's version, which has no other place in UCI."""
+    """Return the chess engine's name with the model's version, which UCI has no other place for."""
     return f"{TITLE} {model_version}"
 
 
 def gtp_version(model_version: int) -> str:
-    """The Go engine's version."""
+    """Return the Go engine's version."""
     return f"{__version__} model {model_version}"
 
 
@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def starting_rules(name: str | None, game: Game) -> GtpRules:
-    """The rules that the Go engine starts with.
+    """Return the rules that the Go engine starts with.
 
     Raises:
         ValueError: the network does not play by them.

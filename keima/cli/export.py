@@ -27,7 +27,7 @@ from keima.data.ledger import read_ledger
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, or its name if it is in runs/")
     parser.add_argument("file", metavar="FILE", type=Path, help="a file to write, such as go9.safetensors")

@@ -26,7 +26,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 def parse_game_name(text: str) -> str:
-    """The type of NAME.
+    """Parse NAME.
 
     Raises:
         ArgumentTypeError: it cannot be the name of a file of Python.
@@ -37,7 +37,7 @@ def parse_game_name(text: str) -> str:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("name", metavar="NAME", type=parse_game_name, help="of the game, such as othello")
     parser.add_argument("--kernels", action="store_true", help="write kernels instead of plain functions")
@@ -57,7 +57,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 
 def files_to_copy(arguments: argparse.Namespace) -> dict[Path, Path]:
-    """The files to write, and what each is a copy of."""
+    """Return the files to write, and what each is a copy of."""
     name, kind = arguments.name, "kernels" if arguments.kernels else "plain"
     return {
         Path(f"{name}.py"): TEMPLATES / f"{kind}.py",

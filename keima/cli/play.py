@@ -36,7 +36,7 @@ USUAL_SIMULATIONS = 400
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
     add_network(add)
@@ -139,7 +139,7 @@ class Opponent:
         self._search, self._resignation = search, Resignation(resign_below)
 
     def find_move(self, session: GameSession) -> tuple[int, float]:
-        """Its best action, and its expectation for the player to move."""
+        """Return the network's best action, and its expectation for the player to move."""
         found = self._search.find(session.state[None])
         return int(found.actions[0]), float(found.values[0])
 
@@ -157,7 +157,7 @@ class Opponent:
 
 
 def painted_board(session: GameSession) -> Text:
-    """The board in colours, with the last move marked and named."""
+    """Return the board in colours, with the last move marked and named."""
     game, now = session.game, session.game.render(session.state)
     if game.num_players == 1:
         return Text(now)
@@ -263,7 +263,7 @@ def watch_game(session: GameSession, opponent: Opponent, console: Console) -> No
 
 
 def expectation_text(game: Game, value: float) -> str:
-    """The result that the network expects, as text."""
+    """Return the result that the network expects, as text."""
     if game.num_players == 1:
         return f"and expects {value:,.0f} points more"
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
@@ -300,7 +300,7 @@ def handle_line(session: GameSession, opponent: Opponent, command: str) -> Itera
 
 
 def example_moves(session: GameSession) -> str:
-    """Some legal moves."""
+    """Return some legal moves, as text."""
     legal = np.random.default_rng(0).permutation(session.game.legal_actions(session.state))[:EXAMPLES]
     return ", ".join(move_name(session.game, session.state, int(action)) for action in legal)
 

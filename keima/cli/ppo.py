@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None."""
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
@@ -281,7 +281,7 @@ def print_introduction(
 
 
 def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
-    """The settings of the run, and the checkpoint to resume from; sets ``arguments.checkpoint_dir``.
+    """Return the settings of the run, and the checkpoint to resume from; set ``arguments.checkpoint_dir``.
 
     Raises:
         ValueError: the settings are invalid, or do not fit what the folder holds; the message names the flag.
@@ -304,7 +304,7 @@ def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSett
 
 
 def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> TraderSettings:
-    """The settings: flags override the config file, which overrides those that a resumed run was started with.
+    """Return the settings: flags override the config file, which overrides those that a resumed run was started with.
 
     Raises:
         ConfigError: the config file is wrong.
@@ -327,7 +327,7 @@ def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> T
 
 
 def nothing_left_text(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
-    """A sentence if the resumed run has already finished all of its episodes; otherwise empty."""
+    """Return a sentence if the resumed run has already finished all of its episodes; otherwise an empty text."""
     over, wanted = saved.state.counters["episodes_over"], settings.run.episodes
     if over < wanted:
         return ""
@@ -340,7 +340,7 @@ def nothing_left_text(settings: TraderSettings, saved: PPOCheckpoint, folder: Pa
 def build_trainer(
     settings: TraderSettings, worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
 ) -> PPOTrainer:
-    """The trainer of this rank."""
+    """Build the trainer of this rank."""
     seed = settings.run.seed
     seed_weights(seed_stream(seed, "network"))
     network = ActorCritic(
@@ -363,14 +363,14 @@ def build_trainer(
 
 
 def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
-    """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
+    """Return how many threads step this rank's worlds: with a GPU its share of the cores, which are otherwise idle."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
     return max(1, count_usable_cores() // ranks.ranks_on_machine)
 
 
 def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:
-    """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
+    """Build the accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
 
     Args:
         rounds_over: rounds of the resumed run; its markets must differ from those that it started with.
@@ -388,7 +388,7 @@ def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0
 
 
 def environments_text(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
-    """The environments of all ranks, for people."""
+    """Describe the environments of all ranks."""
     each, data = settings.training.num_envs, settings.history.data
     others = (ranks.world_size - 1) * each
     if not data:

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; a flag that is not given is None."""
+    """Parse the command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
 
@@ -149,7 +149,8 @@ from keima.trainers.settings import apply_given, trainer_settings, validate_sett
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings of the requested run: the guide's or those of the resumed run, with those on the command line.
+    """Return the settings of the requested run: the guide's or those of the resumed run, with those on the command
+    line.
 
     Raises:
         ConfigError, ValueError: the run's settings cannot be read, or are of another game; a number is out of range.
@@ -221,7 +222,7 @@ def load_initial_weights(model: Any, path: Path) -> None:
 
 
 def epochs_in_name(path: Path | None) -> int:
-    """The number in a file name such as model_epoch_50.pth; 0 if there is none."""
+    """Return the number in a file name such as model_epoch_50.pth; 0 if there is none."""
     match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
     return int(match[1]) if match else 0
 

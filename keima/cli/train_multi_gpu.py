@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None."""
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
     devices = "GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)"
@@ -99,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments on the command line."""
+    """Parse the command line."""
     line = make_parser()
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.save_dir is None:
@@ -136,7 +136,7 @@ from keima.trainers.settings import apply_given, default_settings, load_shipped_
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; ``document`` has the settings of the experiment or of the resumed run.
+    """Parse the command line, and read into ``document`` the settings of the experiment or of the resumed run.
 
     Raises:
         ConfigError: they cannot be read.
@@ -155,13 +155,13 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_saved_gpus(save_dir: Path) -> str | None:
-    """The devices that the run last played on."""
+    """Return the devices that the run last played on."""
     mark = save_dir / SAVED_GPUS
     return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
 def new_experiment(game: str) -> dict[str, Any]:
-    """The sections of a new run of ``game``.
+    """Return the sections of a new run of ``game``.
 
     Strength is not measured during the run: use scripts/benchmark.py.
     """
@@ -179,7 +179,7 @@ def new_experiment(game: str) -> dict[str, Any]:
 
 
 def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> Settings:
-    """The settings of the requested run: those of the experiment, with those on the command line.
+    """Return the settings of the requested run: those of the experiment, with those on the command line.
 
     Raises:
         ValueError: a number is out of range.
@@ -226,7 +226,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
 
 
 def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
-    """The lines that a run prints first: what it is, and where it trains and plays."""
+    """Return the lines that a run prints first: what it is, and where it trains and plays."""
     kind = " SNN" if settings.network.type == "spiking" else ""
     devices = list(dict.fromkeys(slot.title for slot in slots))
     numbers = [int(title.split()[1]) for title in devices]

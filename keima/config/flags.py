@@ -21,7 +21,7 @@ HIGHEST_PORT = 65_535
 
 
 def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int]:
-    """The type of a flag that takes an integer from ``least`` to ``most``, both included."""
+    """Return the type of a flag that takes an integer from ``least`` to ``most``, both included."""
     low = "" if least is None else f" from {least:,}"
     expected = f"expected a whole number{low}{'' if most is None else f' to {most:,}'}"
 
@@ -40,7 +40,7 @@ def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int
 def number(
     *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
 ) -> Callable[[str], float]:
-    """The type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
+    """Return the type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
     low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
     upwards = " and up to" if above is not None else " to" if least is not None else " up to"
     high = f"{upwards} {most:g}" if most is not None else f" and below {below:g}" if below is not None else ""
@@ -61,7 +61,9 @@ def number(
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:
-    """The type of a flag that takes a game: the name of a shipped one, or a file of one's own, such as my_game.py."""
+    """Return the type of a flag that takes a game: the name of a shipped one, or a file of the user's, such as
+    my_game.py.
+    """
 
     def read(text: str) -> str:
         if text in shipped:
@@ -172,13 +174,13 @@ def add_set(add: Callable[..., Any]) -> None:
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that a command line gives, by dotted key."""
+    """Return the settings that a command line gives, by dotted key."""
     flags = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
     return {**dict(arguments.set), **flags}
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """The type of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
+    """Parse the value of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
     from keima.config.load import known_keys, read_value
     from keima.config.older_options import RENAMED
 
@@ -197,7 +199,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def complete_keys(prefix: str, **_: object) -> list[str]:
-    """What a shell completes the word after ``--set`` by."""
+    """Return how a shell may complete the word after ``--set``."""
     from keima.config.load import known_keys
 
     return [f"{key}=" for key in known_keys() if key.startswith(prefix)]

@@ -26,14 +26,14 @@ RENAMED = {"distributed.ray.seats": "distributed.ray.slots"}  # settings that st
 
 
 def with_older_options(game: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a game as a model, a batch, a ledger or a run's copy of its settings names them, with those added
-    that it is too old to name.
+    """Return the options of a game as a model, a batch, a ledger or a run's copy of its settings names them, with the
+    options added that it is too old to name.
     """
     return BEFORE.get(game, {}) | dict(options)
 
 
 def without_left_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A section of a run's copy of its settings, or the network of a model, without settings that have left. Those that
+    """Return a section of a run's copy of its settings, or the network of a model, without removed settings. Those that
     had an effect remain, to be refused by name.
     """
     left = LEFT.get(section, {})

@@ -49,7 +49,7 @@ class Thinker:
         gc.freeze()
 
     def can_think_within(self, seconds: float) -> bool:
-        """Whether the shortest slice usually fits in this time."""
+        """Return whether the shortest slice usually fits into this time."""
         return seconds >= self._seconds[1]
 
     def think_slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
@@ -67,7 +67,7 @@ class Thinker:
 
 
 def measure_batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
-    """The network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
+    """Return the network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
     found: dict[int, float] = {}
     size = 1
     while size <= max_batch:

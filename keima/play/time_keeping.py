@@ -26,7 +26,7 @@ class Clock:
 
 
 def allot_seconds(clock: Clock, overhead: float) -> float:
-    """The seconds for this move; 0 if there are none to think."""
+    """Return the seconds for this move; 0 if there are none to think."""
     moves = max(clock.moves_to_go or EXPECTED_MOVES, 1)
     share = (clock.remaining + (moves - 1) * clock.increment) / moves - overhead
     return max(min(share, MOST_SHARE * (clock.remaining - overhead)), 0.0)
@@ -51,7 +51,7 @@ class TimeKeeper:
         self._clock, self._expected = None, None
 
     def seconds_for(self, clock: Clock) -> float:
-        """The seconds for a move with this clock."""
+        """Return the seconds for a move with this clock."""
         if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
             self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)
         self._clock, self._expected = clock, None

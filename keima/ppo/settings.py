@@ -125,7 +125,7 @@ class PPOTrainingSettings(PPOLearningSettings):
     """Learn in 16 bits."""
 
     def for_ranks(self, world_size: int) -> PPOSettings:
-        """The settings of the trainer of each of so many ranks.
+        """Return the settings of each trainer among ``world_size`` ranks.
 
         Each environment takes its part of the update interval, rounded up to whole sequences.
         """
@@ -150,13 +150,13 @@ class TraderSettings(Section):
     """Proximal policy optimization (PPO)."""
 
     def to_flat(self, *, only_given: bool = False) -> dict[str, Any]:
-        """The settings without their sections, as checkpoints keep them; ``only_given``: without what is by default."""
+        """Return the settings without their sections, as checkpoints keep them; ``only_given``: without defaults."""
         sections = self.model_dump(exclude_unset=only_given).values()
         return {name: value for section in sections for name, value in section.items()}
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Self:
-        """The settings that ``to_flat`` returned. Missing ones take their defaults; unknown names are ignored.
+        """Return the settings that ``to_flat`` returned. Missing ones take their defaults; unknown names are ignored.
 
         Raises:
             ValueError: a value is out of bounds.

@@ -38,7 +38,7 @@ def make_observers(
     terminal: Observer | None = None,
     trackers: Sequence[str] = (),
 ) -> list[Observer]:
-    """The observers of a new or resumed run; their failures never stop it.
+    """Return the observers of a new or resumed run; their failures never stop it.
 
     Args:
         run_dir: the run's folder, where the files go.

@@ -35,7 +35,7 @@ class Limit:
 
 
 def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
-    """How the time of the last iterations was spent; None before there are two.
+    """Return how the time of the last iterations was spent; None before there are two.
 
     Args:
         rows: the iterations' metrics, as metrics.jsonl has them.
@@ -59,7 +59,7 @@ def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
 
 
 def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free: int | None) -> list[Limit]:
-    """What holds a running run up: what stands still first, then where the time goes.
+    """Return what limits a running run: stalled parts first, then where the time goes.
 
     Args:
         now: what the Coach last reported.
@@ -115,7 +115,7 @@ def _network_limits(now: ProgressReport, network: ClusterNetwork, shares: TimeSh
 
 
 def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:
-    """Where most of the main node's time goes."""
+    """Return where most of the main node's time goes."""
     idle = sum(worker.activity == "waiting" for worker in now.workers)
     if shares.learning >= max(shares.games, shares.evaluating):
         meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _are_many_idle(idle, now) else ""

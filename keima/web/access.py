@@ -89,7 +89,7 @@ class Access:
         return None
 
     def _admit_with_token(self, request: Request) -> Response | None:
-        """The answer to a request without the cookie: one that carries the token receives it."""
+        """Return the answer to a request without the cookie: one that carries the token receives it."""
         given = request.query_params.get("token")
         if given is None:
             if self._is_token(request.cookies.get(self._cookie, "")):
@@ -106,11 +106,11 @@ class Access:
 
 
 def single_header(headers: Headers, name: str) -> str:
-    """The value of a header that must be there once; empty if it is not."""
+    """Return the value of a header that must be there once; an empty text if it is not."""
     values = headers.getlist(name)
     return values[0] if len(values) == 1 else ""
 
 
 def make_refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
-    """A refusal, in words."""
+    """Return a refusal, in words."""
     return PlainTextResponse(text, status, headers)

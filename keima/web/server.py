@@ -24,7 +24,7 @@ MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
 
 def parse_address(text: str) -> str:
-    """An IP address of this machine."""
+    """Parse an IP address of this machine."""
     try:
         return str(ip_address(text))
     except ValueError as error:
@@ -48,7 +48,7 @@ def add_server_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Open a socket that listens there.
 
     Raises:
         OSError: the port is in use, or the address is not this machine's.
@@ -67,7 +67,7 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def list_allowed_hosts(listen: str, port: int) -> list[str]:
-    """The names, with the port, by which browsers may call the server."""
+    """Return the names, with the port, by which browsers may call the server."""
     names = [f"[{listen}]" if ":" in listen else listen]
     here = ["localhost", LOOPBACK, "[::1]"]
     if ip_address(listen).is_unspecified:
@@ -78,7 +78,7 @@ def list_allowed_hosts(listen: str, port: int) -> list[str]:
 
 
 def list_own_addresses() -> list[str]:
-    """The addresses that this machine's name leads to."""
+    """Return the addresses that this machine's name leads to."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:
@@ -87,7 +87,7 @@ def list_own_addresses() -> list[str]:
 
 
 def greeting_lines(what: str, link: str, listen: str, port: int) -> list[str]:
-    """The lines that say how to open the application."""
+    """Return the lines that say how to open the application."""
     lines = [f"{what}: {link}"]
     if "SSH_CONNECTION" in os.environ and ip_address(listen).is_loopback:
         server = os.environ["SSH_CONNECTION"].split()[2]

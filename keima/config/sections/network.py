@@ -56,7 +56,7 @@ class NetworkSettings(Section):
         return with_own_name(given, "type", info)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of ``build_network``, which describe the network in model files."""
+        """Return the arguments of ``build_network``, which describe the network in model files."""
         if is_own(self.type):
             return {"type": self.type, **self.options}
         return self.model_dump(exclude={"module", "options"})

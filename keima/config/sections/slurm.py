@@ -32,7 +32,7 @@ SLURM_WORKER = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
 
 
 def slurm_seconds(text: str) -> int:
-    """The seconds of a time as Slurm writes it.
+    """Return the seconds of a time as Slurm writes it.
 
     Raises:
         ValueError: it is none.

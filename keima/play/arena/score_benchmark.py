@@ -41,7 +41,7 @@ class ScoreResult:
     seconds: float  # until all processes were done
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         report = {key: value for key, value in vars(self.report).items() if key != "milestones"}
         games = {key: getattr(self.games, key).tolist() for key in ("scores", "reached", "plies")}
         milestones = [vars(part) for part in self.report.milestones]
@@ -95,7 +95,7 @@ def play_scored(
 
 
 def find_affordable_depth(game: Game, seconds: float) -> int:
-    """The greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
+    """Return the greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
     positions = sample_positions(game)
     depth = 0
     while depth < MOST_DEPTH and time_a_move(positions, depth + 1) <= seconds:
@@ -104,7 +104,7 @@ def find_affordable_depth(game: Game, seconds: float) -> int:
 
 
 def sample_positions(game: Game) -> list[States]:
-    """Positions from games of shallow expectimax, late enough for the board to be as full as usual."""
+    """Return positions from games of shallow expectimax, late enough for the board to be as full as usual."""
     random, player, state = np.random.default_rng(0), ExpectimaxPlayer(0), game.initial_state()
     positions: list[States] = []
     while len(positions) < PROBES:
@@ -121,7 +121,7 @@ def sample_positions(game: Game) -> list[States]:
 
 
 def time_a_move(positions: Iterable[States], depth: int) -> float:
-    """Mean processor seconds per move."""
+    """Return the mean processor seconds per move."""
     player, states = ExpectimaxPlayer(depth), np.stack(list(positions))
     player.choose(states[:1])
     started = time.process_time()
@@ -130,7 +130,7 @@ def time_a_move(positions: Iterable[States], depth: int) -> float:
 
 
 def make_model_from_weights(game: Game, weights: Mapping[str, Any]) -> Model:
-    """A state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
+    """Return a state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
 
     Raises:
         ValueError: it is none of ours, or not for this game.

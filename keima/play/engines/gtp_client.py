@@ -97,15 +97,15 @@ class GtpPlayer(ExternalPlayer):
         engine.ask(*self.settings())
 
     def settings(self) -> list[str]:
-        """The commands that choose the game."""
+        """Return the commands that choose the game."""
         return [f"boardsize {self._game.options['size']}", f"komi {self._game.options['komi']:g}"]
 
     def who_moved(self, moves: Sequence[int]) -> list[int]:
-        """Who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
+        """Return who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
         return [number % 2 for number in range(len(moves) + 1)]
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
+        """Return the engine's moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
 
         Raises:
             EngineFailed: it does not answer, or its move is illegal.
@@ -131,7 +131,7 @@ class GtpPlayer(ExternalPlayer):
         return legal[text.upper()]
 
     def _setup_commands(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:
-        """The commands that lead from an empty board to a position."""
+        """Return the commands that lead from an empty board to a position."""
         forget = [FORGET] if FORGET in self._engine.commands else []
         seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []
         played = (f"play {color} {text}" for color, text in zip(colors, texts, strict=True))

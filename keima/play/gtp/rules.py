@@ -36,7 +36,7 @@ class GtpRules:
     handicap_bonus: str = NO_BONUS  # White's points for Black's handicap: none, the number of its stones, or one less
 
     def text(self) -> str:
-        """The rules as kata-get-rules prints them."""
+        """Return the rules as kata-get-rules prints them."""
         given = {
             "friendlyPassOk": self.agree_on_dead,
             "hasButton": False,
@@ -47,7 +47,7 @@ class GtpRules:
         return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.handicap_bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
-        """White's points in addition to the komi, for Black's handicap stones."""
+        """Return White's points in addition to the komi, for Black's handicap stones."""
         return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.handicap_bonus]
 
 

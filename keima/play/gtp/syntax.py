@@ -72,7 +72,7 @@ class GtpCommand:
     words: tuple[str, ...]
 
     def require_words(self, count: int) -> tuple[str, ...]:
-        """The arguments, of which there must be ``count``.
+        """Return the arguments, of which there must be ``count``.
 
         Raises:
             Refused: they are not.
@@ -84,7 +84,7 @@ class GtpCommand:
         return self.words
 
     def require_one_word(self) -> str:
-        """The only argument.
+        """Return the only argument.
 
         Raises:
             Refused: there is none, or more.
@@ -119,7 +119,7 @@ class GtpHandshake:
         }
 
     def answer(self, command: GtpCommand) -> str | None:
-        """The answer, or None: it is another command.
+        """Return the answer; None if it is another command.
 
         Raises:
             Refused: the command's arguments are wrong.
@@ -129,7 +129,7 @@ class GtpHandshake:
         return self._facts.get(command.name)
 
     def answer_line(self, line: str) -> str | None:
-        """The complete answer to a line; None: the line must wait for the engine."""
+        """Return the complete answer to a line; None if the line must wait for the engine."""
         command = parse_command(line)
         if command is None:
             return ""
@@ -140,23 +140,23 @@ class GtpHandshake:
             return format_failure(command, error) + "\n"
 
     def is_quit(self, line: str) -> bool:
-        """Whether a line ends the conversation."""
+        """Return whether a line ends the conversation."""
         command = parse_command(line)
         return command is not None and command.name == "quit"
 
 
 def format_success(command: GtpCommand, answer: str) -> str:
-    """A success response; an empty line ends it."""
+    """Return a success response; an empty line ends it."""
     return f"={command.identity} {answer}".rstrip() + "\n"
 
 
 def format_failure(command: GtpCommand, error: GtpError) -> str:
-    """A failure response; an empty line ends it."""
+    """Return a failure response; an empty line ends it."""
     return f"?{command.identity} {error}\n"
 
 
 def parse_player(word: str) -> int:
-    """Black (0) or White (1).
+    """Parse a player: Black (0) or White (1).
 
     Raises:
         Refused: it is neither.
@@ -168,7 +168,7 @@ def parse_player(word: str) -> int:
 
 
 def parse_vertex(game: Game, word: str) -> int:
-    """A vertex.
+    """Parse a vertex.
 
     Raises:
         Refused: it is none on this board.
@@ -180,7 +180,7 @@ def parse_vertex(game: Game, word: str) -> int:
 
 
 def parse_whole(word: str, *, least: int = 0) -> int:
-    """A whole number that is not negative.
+    """Parse a whole number that is not negative.
 
     Raises:
         Refused: it is none, or less than ``least``.
@@ -191,7 +191,7 @@ def parse_whole(word: str, *, least: int = 0) -> int:
 
 
 def parse_decimal(word: str) -> float:
-    """A number.
+    """Parse a number.
 
     Raises:
         Refused: it is none.
@@ -202,7 +202,7 @@ def parse_decimal(word: str) -> float:
 
 
 def parse_boolean(word: str) -> bool:
-    """A boolean.
+    """Parse a boolean.
 
     Raises:
         Refused: it is neither true nor false.
@@ -264,7 +264,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
 
 
 def _restrict_moves(game: Game, wanted: AnalysisOptions, key: str, player: int, text: str) -> AnalysisOptions:
-    """The options with the player's allowed or avoided moves applied."""
+    """Return the options with the player's allowed or avoided moves applied."""
     if player != wanted.player:
         return wanted
     named = frozenset(parse_vertex(game, word) for word in text.split(","))
@@ -280,7 +280,7 @@ def format_info(
     score_leads: Mapping[int, float],
     ownership: NDArray[np.float32] | None = None,
 ) -> str:
-    """The info line of an analysis, best move first, from the view of the player to move.
+    """Return the info line of an analysis, best move first, from the view of the player to move.
 
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
 

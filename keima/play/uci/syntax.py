@@ -50,7 +50,7 @@ class GoArguments:
         )
 
     def clock(self, player: int) -> Clock | None:
-        """The clock of White (0) or Black (1), if there is one."""
+        """Return the clock of White (0) or Black (1), if there is one."""
         (time, increment) = (getattr(self, names[player]) for names in CLOCKS)
         if time is None:
             return None
@@ -126,14 +126,14 @@ def to_centipawns(value: float) -> int:
 
 
 def format_score(line: MoveAnalysis) -> str:
-    """The score of a move: moves to mate if proven, else centipawns."""
+    """Return the score of a move: moves to mate if proven, else centipawns."""
     if line.plies is None:
         return f"cp {to_centipawns(line.value)}"
     return f"mate {(line.plies + 1) // 2}" if line.value > 0 else f"mate -{line.plies // 2}"
 
 
 def moves_as_uci(game: Game, state: States, actions: Sequence[int]) -> list[str]:
-    """A line of play from a position."""
+    """Return a line of play from a position, in UCI notation."""
     from keima.games.chess.notation import uci_of
 
     state, found = state.copy(), []

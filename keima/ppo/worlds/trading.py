@@ -147,7 +147,7 @@ class TradingMarkets(ArrayWorlds):
         self._tape.lengths[:] = 0
 
     def last_episode(self) -> "TradedEpisode | None":
-        """The last whole episode of world 0."""
+        """Return the last whole episode of world 0."""
         bars = self._tape.bars[1, : self._tape.lengths[1]].copy()
         if not len(bars):
             return None

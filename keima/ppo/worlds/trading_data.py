@@ -76,7 +76,7 @@ class SimulatedMarket:
             raise ValueError("volatilities and the start must be above 0, and jump_size must not be negative")
 
     def parameters(self) -> NDArray[np.float64]:
-        """The parameters for compiled code."""
+        """Return the parameters for compiled code."""
         pairs = [value for pair in zip(self.drifts, self.volatilities, strict=True) for value in pair]
         return np.array([self.switch, self.reversion, self.jumps, self.jump_size, self.start, *pairs], np.float64)
 
@@ -92,7 +92,7 @@ def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 def simulate_bar(
     parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int
 ) -> tuple[float, float, float, float, float]:
-    """The next bar of world ``b``'s market; later bars are not drawn yet."""
+    """Return the next bar of world ``b``'s market; later bars are not drawn yet."""
     if uniform(streams, b) < parameters[SWITCH]:
         market[b, REGIME] = (int(market[b, REGIME]) + 1 + random_below(streams, b, REGIMES - 1)) % REGIMES
     regime = DRIFT + 2 * int(market[b, REGIME])
@@ -113,8 +113,8 @@ def simulate_bar(
 
 
 def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
-    """The bars in a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order and
-    case.
+    """Read bars from a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order
+    and case.
 
     Args:
         path: ends in .csv, or in .parquet, which needs pyarrow.
@@ -141,7 +141,7 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
 
 
 def find_first_fault(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
-    """The first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
+    """Return the first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
     finite = np.isfinite(bars)
     steps = np.diff(times, prepend=-np.inf)
     usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
@@ -213,7 +213,7 @@ def _parse_numbers(column: Iterable[Any]) -> NDArray[np.float64]:
 
 
 def _column_numbers(path: Path, names: Sequence[str]) -> list[int]:
-    """The column numbers of the times and of each of ``BAR_COLUMNS``."""
+    """Return the column numbers of the times and of each of ``BAR_COLUMNS``."""
     known = [name.strip().lower() for name in names]
     time = next((name for name in TIMES if name in known), None)
     missing = ([TIMES[0]] if time is None else []) + [name for name in BAR_COLUMNS if name not in known]
@@ -223,7 +223,7 @@ def _column_numbers(path: Path, names: Sequence[str]) -> list[int]:
 
 
 def _parse_time(text: str) -> float:
-    """A time as seconds since 1970: a number of seconds (or of milliseconds), or an ISO date.
+    """Parse a time as seconds since 1970: a number of seconds (or of milliseconds), or an ISO date.
 
     Raises:
         ValueError: it is neither.

@@ -67,7 +67,7 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         return now.last_observations[0].copy(), float(now.rewards[0]), terminated, truncated, metrics
 
     def _info(self) -> dict[str, Any]:
-        """Information in addition to the observation."""
+        """Return information in addition to the observation."""
         worlds = self._worlds
         return {
             "worth": float(worlds.account_values[0]),

@@ -147,7 +147,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
 
 @compiled_without_refcounts
 def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
-    """The net and gross units of all open positions."""
+    """Return the net and gross units of all open positions."""
     net = gross = 0.0
     for i in range(held):
         net += lots[b, i, UNITS]
@@ -238,7 +238,7 @@ def begin_episodes(rules: TradingRules, worlds: Accounts, observations: NDArray[
 
 @compiled
 def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts, now: StepResult) -> None:
-    """A bar in every world; where an episode ends, another begins."""
+    """Advance every world by a bar; where an episode ends, another begins."""
     accounts, counters, capital = worlds.accounts, worlds.counters, rules.shares[CAPITAL]
     for b in range(len(worlds.streams)):
         first, high, low, close, volume = next_bar(rules, worlds, b)

@@ -52,7 +52,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
 
 
 def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
-    """The card of the model in ``path``; ``measured`` are lines on its strength."""
+    """Return the card of the model in ``path``; ``measured`` are lines on its strength."""
     game, model = playable.game, playable.model
     numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
     title = game_title(game.name, game.options)
@@ -85,7 +85,7 @@ def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, meas
 
 
 def training_lines(run: Path, version: int, rows: Rows) -> list[str]:
-    """The training up to the model's publication, as lines."""
+    """Return the training up to the model's publication, as lines."""
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
         from_files = sum(ledger.account(account).received for account in SEED_ACCOUNTS.values())
@@ -100,7 +100,7 @@ def training_lines(run: Path, version: int, rows: Rows) -> list[str]:
 
 
 def strength_lines(version: int, rows: Rows) -> list[str]:
-    """The run's own last measurement up to this model, as lines."""
+    """Return the run's own last measurement up to this model, as lines."""
     found = [row.evaluation for row in rows if row.evaluation and row.evaluation.model_version <= version]
     if not found:
         return []
@@ -111,7 +111,7 @@ def strength_lines(version: int, rows: Rows) -> list[str]:
 
 
 def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
-    """A benchmark's results of this model in two-player games, as lines.
+    """Return a benchmark's results of this model in two-player games, as lines.
 
     Raises:
         ValueError: it is no such benchmark, or of another model.

@@ -68,7 +68,7 @@ class UnreadableProgress(ValueError):
 
 
 def read_progress(path: Path) -> LiveState:
-    """The last state that the run has written.
+    """Read the last state that the run has written.
 
     Raises:
         UnreadableProgress: it is no such file.
@@ -96,11 +96,11 @@ class ProgressFile:
         write_atomically(self._path, _STATES.dump_json([state])[1:-1], mode=0o644, durable=False)
 
     def iteration(self, report: IterationReport) -> None:
-        """Iterations are kept elsewhere."""
+        """Do nothing: iterations are kept elsewhere."""
 
     def event(self, text: str) -> None:
         """Add an event to the next report."""
         self._events.append((self._clock(), text))
 
     def close(self) -> None:
-        """The last state stays."""
+        """Do nothing: the last state stays."""

@@ -57,7 +57,7 @@ class RowFile:
         return self.path.exists() and self.path.stat().st_size == self._end + len(LIST_TAIL)
 
     def _end_of_rows_before(self, number: int) -> int:
-        """The end of the last row with a lower number; a file that is no list is renamed."""
+        """Return the end of the last row with a lower number; a file that is not a list is renamed."""
         end = 0
         try:
             with self.path.open("rb") as file:
@@ -84,7 +84,7 @@ class RowFile:
         return end
 
     def _row_number(self, row: bytes, *, torn: bool) -> float:
-        """The number of a row; infinity for an incomplete one."""
+        """Return the number of a row; infinity for an incomplete one."""
         try:
             return int(json.loads(row)[self._key])
         except (ValueError, KeyError, TypeError):
@@ -103,7 +103,7 @@ def _write_from(file: int, start: int, data: bytes) -> None:
 
 
 def read_rows(path: Path) -> Iterator[bytes]:
-    """The rows of a list, as JSON texts. JSON lists with other layouts are read, too.
+    """Yield the rows of a list, as JSON texts. JSON lists with other layouts are read, too.
 
     Raises:
         ValueError: it is no JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.

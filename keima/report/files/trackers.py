@@ -73,7 +73,7 @@ class Tracker:
         self._check_process()
 
     def event(self, text: str) -> None:
-        """Events are kept elsewhere."""
+        """Do nothing: events are kept elsewhere."""
 
     def close(self) -> None:
         """Let the process send the rest and end; what takes long goes on without this one."""
