@@ -14,7 +14,7 @@ every file in games/ is in the ledger, that no game is in two batches, that ever
 newest checkpoint was trained on exactly the games in the ledger up to its last batch. It changes nothing, and the run
 may continue meanwhile.
 
-Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is no run.
+Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is not a run.
 """
 
 import argparse

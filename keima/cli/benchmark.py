@@ -14,14 +14,14 @@
 In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
 the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
 most), alpha-beta on material to depths 1, 2 and 3, and Stockfish at several levels, if it is installed; in Go, GNU Go
-at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. They get
-the same rules, and our rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and with
-1000 random playouts per move, OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
+at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. Engines get
+the same rules, and Keima's rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and
+1000 random playouts per move; OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
 with colours swapped.
 
-Two opponents know nothing of a game but its rules, so that they play every one if you name them: mcts:PLAYOUTS is UCT
-with so many random playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the
-board (Go, Connect Four; in chess it counts material).
+Two opponents know only a game's rules, so you can name them for every game: mcts:PLAYOUTS is UCT with this many random
+playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the board (Go, Connect
+Four; in chess it counts material).
 
 The same seed and number of processes give the same games, except against Stockfish and Pachi. Ctrl-C ends the benchmark
 and shows the results so far.
@@ -84,14 +84,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="with --checkpoint: its run's settings (default: config.yaml next to it)",
     )
-    add("--version", type=whole(), help="with --run: the model's version")
+    add("--version", type=whole(), help="with --run: which model (default: the newest accepted one)")
     add(
         "--games", type=whole(), help="games per match (default: 100) or per player of a one-player game (default: 200)"
     )
     add(
         "--simulations",
         type=whole(),
-        help="of the network, per move (default: 100 in two-player games, 50 in one-player games)",
+        help="simulations of the network per move (default: 100 in two-player games, 50 in one-player games)",
     )
     add(
         "--algorithm",
@@ -125,12 +125,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=DEFAULT_OPENING_PLIES,
         help="random moves per opening (default: %(default)s)",
     )
-    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")
+    two.add_argument(
+        "--stockfish", type=Path, metavar="PATH", help="path of Stockfish (default: stockfish, if installed)"
+    )
     two.add_argument(
         "--stockfish-levels",
         type=parse_numbers,
         metavar="N,N",
-        help="levels on its own scale, UCI_Elo (default: its lowest, and 1700)",
+        help="levels of Stockfish, by its option UCI_Elo (default: its lowest, and 1700)",
     )
     time = two.add_mutually_exclusive_group()
     time.add_argument(
@@ -144,7 +146,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         help="chance nodes that expectimax looks ahead; auto: as deep as the network's time allows",
     )
-    one.add_argument("--network-only", action="store_true", help="leave the reference players out")
+    one.add_argument("--network-only", action="store_true", help="skip the reference players")
     arguments = parser.parse_args(argv)
     if arguments.network:
         setattr(arguments, "run" if arguments.network.is_dir() else "model", arguments.network)
@@ -267,7 +269,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
     """Fill in the defaults for this game.
 
     Raises:
-        ValueError: the games cannot be shared out among the seats, or opponents are named for a game without any.
+        ValueError: the games cannot be divided among the seats, or opponents are named for a game that has none.
     """
     players = game.num_players
     arguments.games = arguments.games or -(-DEFAULT_GAMES[min(players, 2)] // players) * players
@@ -283,7 +285,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
         )
     if game.num_players == 1 and arguments.opponents:
         raise ValueError(
-            f"--opponents: {game.name} is played alone, for the score; leave the option out to see a random player's"
+            f"--opponents: {game.name} has one player: omit the option, and a random player's score is shown"
         )
 
 
@@ -433,7 +435,9 @@ def play_matches(
                 )
             matches.append(match)
     except KeyboardInterrupt:
-        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
+        console.print(
+            "Stopped. Unfinished matches do not count: their short games ended first, which would bias the score."
+        )
         return matches, INTERRUPTED
     except SliceFailed as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)

@@ -10,23 +10,23 @@
     keima big-learner --data games --world-size 2 --rank 0 --master-addr 192.168.1.100  ranks by hand
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files
-of Go (*.sgf), or one such file. Without it, the newest run under runs/ that has games is used, or else the sample games
-that come with Keima. An epoch learns from every position once, in an order that depends on --seed alone. Games that
-cannot be used are left out and reported with their place.
+of Go (*.sgf), or one such file. The default is the newest run under runs/ that has games, or else the sample games that
+come with Keima. An epoch learns from every position once, in an order that depends only on --seed. Unusable games are
+skipped and reported with file and line.
 
 --config is an experiment such as configs/go9.yaml: its game, network and training, and optionally a section big_learner
 with the settings that are flags here (see configs/20x256.yaml). Unknown keys and invalid values are rejected with their
 line and the expected type.
 
---batch-size is the total over all ranks, each of which takes its share. So N ranks learn what one process learns from
-the same games, up to rounding. Batch norm takes its statistics over groups of --norm-batch positions of the total
-batch, whichever ranks they are on. If a rank's share does not fit in memory, it is split and its gradients are added
-up. If there are fewer GPUs than ranks, one rank per GPU trains; without GPUs, at most one per core.
+--batch-size is the total over all ranks, which share it evenly, so N ranks learn what one process learns from the same
+games, up to rounding. Batch norm uses groups of --norm-batch positions of the total batch, whichever ranks they are on.
+If a rank's share does not fit in memory, it is split and its gradients are summed. If there are fewer GPUs than ranks,
+one rank per GPU trains; without GPUs, at most one per core.
 
-Rank 0 alone prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly,
-with any number of ranks; torchrun does so by itself after a rank has died. Without --save-dir, each training gets its
-own folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights:
-keima play plays with them. Ctrl-C saves a checkpoint and ends.
+Only rank 0 prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly, with
+any number of ranks; torchrun does so automatically after a rank has died. Without --save-dir, each run gets its own
+folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights, which keima
+play loads. Ctrl-C saves a checkpoint and exits.
 """
 
 if __name__ == "__main__":
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def strip_separator(argv: Sequence[str] | None) -> list[str]:
-    """Return the command line without the "--" that users of the launcher may put between its flags and ours."""
+    """Return the command line without the "--" that may separate the launcher's flags from this program's."""
     return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
 
 
@@ -131,12 +131,12 @@ def make_parser() -> argparse.ArgumentParser:
     what(
         "--resume",
         action="store_true",
-        help="continue the newest training, or the one in --save-dir, with its settings",
+        help="continue the newest run, or the one in --save-dir, with its settings",
     )
-    what("--check", action="store_true", help="only check that all of this is valid, for --world-size ranks")
+    what("--check", action="store_true", help="only check that the command line is valid, for --world-size ranks")
     add_section(parser.add_argument_group("learning").add_argument, "big_learner", SETTINGS)
-    where = parser.add_argument_group("devices and ranks; torchrun sets the ranks itself").add_argument
-    where("--rank", type=whole(0), help="number of this rank of --world-size, from 0, if you start ranks by hand")
+    where = parser.add_argument_group("devices and ranks (torchrun sets the ranks)").add_argument
+    where("--rank", type=whole(0), help="number of this rank, from 0, if you start ranks by hand")
     where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")
     where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
@@ -158,7 +158,7 @@ def make_parser() -> argparse.ArgumentParser:
 def launch_parser() -> argparse.ArgumentParser:
     """Return the parser of the flags that say which ranks to start, and where they meet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    which = parser.add_argument_group("starting ranks; torchrun sets all of it itself").add_argument
+    which = parser.add_argument_group("starting ranks (torchrun sets all of these)").add_argument
     which("--world-size", type=whole(), help="number of ranks; without --rank they are started here")
     which("--launch", action="store_true", help="start this machine's ranks, as launch_distributed_training.sh does")
     which("--gpus", type=whole(), help="number of ranks, with --launch (default: one per GPU of this machine)")
@@ -304,7 +304,7 @@ def plan_training(
         holds = lambda folder: bool(list_checkpoints(folder))  # noqa: E731
         arguments.save_dir = choose_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
-            print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
+            print(f"Earlier runs are kept: this one uses {arguments.save_dir}; --resume continues the newest")
     begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
     found = [load_newest_checkpoint(ranks, path) for path in candidate_checkpoints(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
@@ -315,7 +315,7 @@ def plan_training(
     arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
     path = checkpoint_path(arguments.save_dir, network_name(experiment))
     if not begun and not by_default and ranks.all_reduce_max(int(path.exists())):
-        raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
+        raise RefusedByAll(f"{path} already exists: continue it with --resume, or choose another --save-dir")
     return tree, experiment
 
 
@@ -459,7 +459,7 @@ def check_batch_sizes(numbers: BigLearnerSettings, world_size: int) -> None:
     least = 2 * world_size
     for flag, value in (("--batch-size", numbers.batch_size), ("--norm-batch", numbers.norm_batch)):
         if value < least:
-            raise ValueError(f"{flag} {value} is too small for {world_size} ranks: take at least {least}")
+            raise ValueError(f"{flag} {value} is too small for {world_size} ranks: use at least {least}")
 
 
 def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ranks: Ranks) -> BigLearner:

@@ -4,7 +4,7 @@
     keima cluster bootstrap worker1 worker2  install the code and its environment, and verify them
     keima cluster add HOST USER              add a machine; a running Coach uses it within seconds
     keima cluster status                     show the state of all workers
-    keima cluster restart laboratory         end and restart all workers of a group
+    keima cluster restart laboratory         restart all workers of a group
     keima cluster gather-logs DIR            copy the logs of all workers into DIR
 
 Commands take the names of workers, machines and groups. Without names, check, status, bootstrap, logs and gather-logs
@@ -41,12 +41,12 @@ COMMANDS = {
     "bootstrap": "install the code and its environment on machines, and verify them",
     "add": "add a machine to the settings and the running Coach",
     "remove": "remove machines from the settings and the running Coach; no finished game is lost",
-    "restart": "end and restart workers",
-    "stop": "end workers, until they are restarted",
+    "restart": "restart workers",
+    "stop": "stop workers until they are restarted",
     "takeover": "have the running Coach take workers from another Coach",
     "status": "show the workers, as the Coach or else the machines report them",
     "logs": "show the ends of workers' logs",
-    "wheel": "write what a worker runs as a wheel, for pip",
+    "wheel": "write the code of a worker as a wheel, for pip",
     "gather-logs": "copy the logs of workers to this machine: into a new folder in DIR for each machine",
 }
 ADDED = ("host", "user", "name", "key_path")  # settings of a machine that are added, in words
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             add_setting(add, "--port", "distributed.workers.port", dest="port")
             add("--key-path", help=meaning["key_path"])
         if command in ("gather-logs", "wheel"):
-            add("folder", type=Path, metavar="DIR", help="where it is written to; created if missing")
+            add("folder", type=Path, metavar="DIR", help="output folder; created if missing")
         if command not in ("add", "wheel"):
             which = "workers, machines or groups"
             every = command in ABOUT_ALL
@@ -83,12 +83,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if command == "bootstrap":
             add("--wheels", type=Path, metavar="DIR", help=describe_setting("distributed.pip.wheels"))
         if command == "logs":
-            add("--lines", type=whole(), default=LOG_LINES, help="of each log (default: %(default)s)")
+            add("--lines", type=whole(), default=LOG_LINES, help="lines of each log (default: %(default)s)")
         if command == "gather-logs":
-            end = "the end of a larger log is copied (default: %(default)s)"
+            end = "copy at most the last N MB of each log (default: %(default)s)"
             add("--log-megabytes", type=whole(1, 15), default=LOG_MEGABYTES, metavar="N", help=end)
         if command not in ("add", "wheel"):
-            most = "the most machines to be connected to at a time (default: %(default)s)"
+            most = "connect to at most N machines at a time (default: %(default)s)"
             add("--at-once", type=whole(1, 256), default=AT_ONCE, metavar="N", help=most)
     return parser.parse_args(move_command_first(sys.argv[1:] if argv is None else argv))
 
@@ -293,7 +293,7 @@ def show_findings(
         show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
     failed = show_summary(show, order, ready, done="ready", failed="not ready")
     if len(scans) > 1:
-        show(f"if the {len(scans)} unknown host keys are the machines' own, this adds all:")
+        show(f"if the {len(scans)} unknown host keys are genuine, this adds them all:")
         for command in scan_commands(scans):
             show(f"  {command}")
     return failed

@@ -40,12 +40,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     add = parser.add_argument
     add_network(add)
-    add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
+    add("--version", type=whole(), help="which model of a run (default: the newest accepted one)")
     add("--simulations", type=whole(), help="simulations per move (default: 400; with --web two seconds)")
     add("--second", action="store_true", help="let the network move first")
     add("--watch", action="store_true", help="watch it play a one-player game to the end")
     add("--seed", type=whole(0, HIGHEST_SEED), help="seed of random events (default: a different game each time)")
-    resign = "it resigns when its winning chance stays below this, such as 0.05"
+    resign = "resign when the chance of winning stays below this, such as 0.05"
     add("--resign", type=number(least=0, most=1), metavar="CHANCE", help=resign)
     add("--web", action="store_true", help="play in a browser, at the address that it prints")
     add_server_flags(parser.add_argument_group("with --web"))
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--second: {game.name} is a one-player game")
         if game.num_players > 1 and arguments.watch:
             shows = keima("results RUN --game 1")
-            raise ValueError(f"--watch: {game.name} is no one-player game; {shows} shows the games of a run")
+            raise ValueError(f"--watch: {game.name} is not a one-player game; {shows} shows the games of a run")
         settings = SearchSettings(forced_playouts=False)
         scoring, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)

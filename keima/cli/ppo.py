@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a trading policy with a memory (PPO with an LSTM) on a file of prices or on simulated markets.
 
-This is a simulation: no real money is involved, and a simulated profit promises no real one.
+This is a simulation: no real money is involved, and a simulated profit is no promise of a real one.
 
     keima ppo                                    simulated markets, one process
     keima ppo --data prices.csv --episodes 5000  prices: timestamp,open,high,low,close,volume
@@ -12,10 +12,10 @@ This is a simulation: no real money is involved, and a simulated profit promises
     keima ppo --smoke                            smoke test: the same program, shrunk to seconds
 
 In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
-The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
-0 trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one
-process with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without
-GPUs, at most one per core.
+The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank 0
+trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one process
+with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without GPUs, at
+most one per core.
 
     Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
 
@@ -23,13 +23,14 @@ Each such line shows means over the episodes since the line before it: the rewar
 the share of closed trades that made a profit, the trades closed per episode, and the positions still open at its end.
 docs/ppo.md explains every number.
 
---checkpoint-dir receives ppo_lstm_episode_N.pt (network, scales, optimizer, environments: all that --resume needs),
-training_stats.json and TensorBoard files. Without it, each new run gets its own folder: checkpoints_ppo,
-checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log | grep "Episode".
-Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
+--checkpoint-dir is the output folder: ppo_lstm_episode_N.pt (network, scales, optimizer and environments: all that
+--resume needs), training_stats.json and TensorBoard files. Without it, each new run gets its own folder:
+checkpoints_ppo, checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log |
+grep "Episode". Ctrl-C saves a checkpoint and exits; a second Ctrl-C exits at once.
 
 NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) apply where GPUs communicate.
-NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects the GPUs.
+NCCL_TIMEOUT is the time in seconds that ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects
+the GPUs.
 """
 
 if __name__ == "__main__":
@@ -299,7 +300,7 @@ def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSett
     if arguments.resume and saved is None:
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
     if not begun and not default and ranks.all_reduce_max(len(list_checkpoints(folder))):
-        raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
+        raise ValueError(f"{folder} already holds a run: continue it with --resume, or choose another --checkpoint-dir")
     return settings_of(arguments, saved), saved
 
 

@@ -273,7 +273,7 @@ def compare_runs(args: argparse.Namespace) -> int:
     found = [read_results(path) for path in args.paths]
     of_ppo = [bool(rounds) for rounds, _ in found]
     if any(of_ppo) and not all(of_ppo):
-        raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
+        raise ValueError(f"{args.paths[of_ppo.index(True)]} is a PPO run: compare it only with other PPO runs")
     folders = [path.parent.resolve() for path in args.paths]
     names = [folder.name for folder in folders]
     names = names if len(set(names)) == len(names) else list(map(str, folders))

@@ -218,7 +218,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
     for line in banner(settings, slots):
         say(line)
     if arguments.gpus and "cpu" not in arguments.gpus and not slots[0].device:
-        say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
+        say(f"No GPU was found: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
     ended = train_on_devices(arguments.save_dir, settings, slots, resume=arguments.resume, say=say)
     print_summary(console, arguments.save_dir, ended)

@@ -6,7 +6,7 @@
 
 The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
 positions in which search's move throws away what perfect play would get, "Policy err" the same for the network's first
-choice without search; Elo is relative to a random player at 0. Metrics that were not measured are left out.
+choice without search. Elo is relative to a random player at 0. Metrics that were not measured are left out.
 """
 
 import argparse
@@ -85,7 +85,7 @@ STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after three usual du
 
 
 class WatchConsole(Console):
-    """A console that leaves a broken pipe to us."""
+    """A console that leaves a broken pipe to the caller."""
 
     def on_broken_pipe(self) -> None:
         """Raise it; rich would end the program as failed.
@@ -214,7 +214,7 @@ def reader_is_gone(console: Console) -> bool:
 def unreadable_text(path: Path) -> str:
     """Return the message about a file that this user may not read."""
     user = pwd.getpwuid(os.geteuid()).pw_name
-    remedy = f"start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
+    remedy = f"run this program as the user who trains, or ask them to allow it (chmod o+rX {path.parent})"
     return f"{path} may not be read by {user}: {remedy}"
 
 

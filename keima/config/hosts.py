@@ -17,7 +17,7 @@ def hosts_of(text: str) -> tuple[str, ...]:
     number.
 
     Raises:
-        ValueError: a range is empty, runs backwards or is no range, a host comes twice, or there are too many hosts.
+        ValueError: a range is empty, runs backwards or is not a range, a host comes twice, or there are too many hosts.
     """
     pieces = BRACKETS.split(text)  # text, the content of brackets, text ...
     fixed, ranges = pieces[::2], [_parse_spans(each, text) for each in pieces[1::2]]

@@ -172,7 +172,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     try:
         text = data.decode("utf-8")
         if DEEP.search(text):
-            raise ValueError("too many brackets are opened in a row")
+            raise ValueError("brackets are nested too deeply")
         loader = _Loader(text)
         node = loader.get_single_node()
         _rename_older_keys(path, node)
@@ -217,7 +217,7 @@ def read_value(text: str) -> Any:
 
 
 def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
-    """Set ``value`` in nested mappings; where one is no mapping, leave that to the validation."""
+    """Set ``value`` in nested mappings; where one is not a mapping, leave that to the validation."""
     for key in keys[:-1]:
         document = document.setdefault(key, {})
         if not isinstance(document, dict):
@@ -262,7 +262,7 @@ def _describe_problem(path: Keys, several: list[Any], kind: type[BaseModel]) -> 
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "extra_forbidden" and len(path) == 2 and path[1] in LEFT.get(str(path[0]), {}):
-        return f"{name} is no longer a setting, since it did not pay; see docs/results/learning_techniques.md"
+        return f"{name} is no longer a setting, since it did not help; see docs/results/learning_techniques.md"
     if first["type"] == "extra_forbidden":
         return f"{name} is not a setting; {_nearest(path, kind)}"
     if first["type"] == "value_error":
@@ -431,7 +431,7 @@ def with_begun_modules(settings: Settings, run_dir: Path) -> tuple[Settings, lis
             settings = settings.model_copy(update={section: getattr(begun, section)})
             said.append(
                 f"{stem_of(present)}.py has changed since this run began: the run continues with its copy, "
-                f"{run_dir / FOLDER / before}.py; to train by the new file, start another run"
+                f"{run_dir / FOLDER / before}.py; to train with the new file, start another run"
             )
     return settings, said
 

@@ -1,12 +1,10 @@
-"""What older files say that is different now: options that a game has got since, and settings that have left or have
-another name.
-"""
+"""What older files say differently: options that games have gained since, and settings that were removed or renamed."""
 
 from collections.abc import Mapping
 from typing import Any
 
 BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}, "chess": {"history": 8}}
-# Settings of techniques that did not pay, by section: the value at which they did nothing; None: they had no effect of
+# Settings of techniques that did not help, by section: the value at which they did nothing; None: they had no effect of
 # their own. docs/results/learning_techniques.md says what was measured.
 LEFT: dict[str, dict[str, Any]] = {
     "model": {"simulations": None},  # in the heading of a model's file: of searches that grew

@@ -53,7 +53,7 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         expected: the name that it must have; empty: any.
 
     Raises:
-        ModuleProblem: it cannot be read or kept, is no Python, is not the expected one, or has the name of a package.
+        ModuleProblem: it cannot be read or kept, is not Python, is not the expected one, or has the name of a package.
     """
     if path.suffix != ".py":
         raise ModuleProblem(f"{path}: expected a Python file, such as my_game.py")
@@ -63,7 +63,7 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         raise ModuleProblem(f"{path} is larger than {MOST_BYTES // 1024} KiB: a game or network is one small file")
     stem = stem_of(path.stem)
     if not NAME.fullmatch(f"{stem}-{'0' * 12}"):
-        raise ModuleProblem(f"{path}: call the file by letters, digits and underscores, such as my_game.py")
+        raise ModuleProblem(f"{path}: name the file with letters, digits and underscores, such as my_game.py")
     if not is_own(path.stem):
         refuse_package_name(path)
     source = path.read_bytes()
@@ -116,7 +116,7 @@ def keep_source(name: str, source: bytes) -> None:
         part.replace(path)
     except OSError as error:
         raise ModuleProblem(
-            f"{name} cannot be kept in {path.parent}: {error.strerror}; name a folder for it in KEIMA_CACHE"
+            f"{name} cannot be kept in {path.parent}: {error.strerror}; set KEIMA_CACHE to a writable folder"
         ) from error
 
 

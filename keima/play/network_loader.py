@@ -88,7 +88,7 @@ def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> 
         except ValueError as error:
             raise ValueError(
                 f"{path} holds only weights, and there is no {SETTINGS} next to it to name their game and network: "
-                f"name the settings of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
+                f"give its run's settings as --config FILE. (It is not a network for 2048 on 4 x 4 either: {error})"
             ) from error
     file = folder / "model.safetensors"
     save_safetensors(file, model)

@@ -16,7 +16,7 @@ class GameSession:
     Args:
         game: the game.
         person: the player that a person plays; None: the network plays all. In a one-player game both play together.
-        actions: of a game that goes on, chance outcomes included.
+        actions: of an unfinished game, chance outcomes included.
         resigned: the player who has given up.
         seed: of chance events.
 
@@ -25,7 +25,7 @@ class GameSession:
         moves: the players' moves, as text.
 
     Raises:
-        IllegalAction: the actions are no game.
+        IllegalAction: the actions are not a game.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ def parse_move(game: Game, state: States, text: str) -> int:
     """Return the action with this ``move_name``.
 
     Raises:
-        ValueError: it is no move.
+        ValueError: it is not a move.
         IllegalAction: it is not legal here.
     """
     if game.name == "chess":

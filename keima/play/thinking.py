@@ -22,7 +22,7 @@ class Thinker:
 
     Args:
         evaluate: a network that takes up to ``max_batch`` positions.
-        max_simulations: the tree is full with so many.
+        max_simulations: the number at which the tree is full.
         score_utility: the most that points count (``make_workspace``).
     """
 

@@ -84,5 +84,5 @@ def _parse_checkpoint(data: bytes, path: Path) -> PPOCheckpoint:
     if tree.get("format") != FORMAT or not all(
         isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
     ):
-        raise CorruptWeights(f"{path} is not a checkpoint of PPO, or another version of this program wrote it")
+        raise CorruptWeights(f"{path} is not a PPO checkpoint, or was written by another version of this program")
     return PPOCheckpoint(LearnerState({name: tree[name] for name in GROUPS}, tree["counters"]), tree["told"])

@@ -59,7 +59,7 @@ def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     if episode:
         market = episode.capital * (episode.closes[-1] / episode.closes[0] - 1)
         own = format_money(episode.account_values[-1] - episode.capital)
-        lines.append(("Last whole episode", f"{own}; who had bought and held: {format_money(market)}"))
+        lines.append(("Last whole episode", f"{own}; buy and hold: {format_money(market)}"))
     return lines
 
 

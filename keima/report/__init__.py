@@ -102,4 +102,4 @@ class _ShieldedObserver:
             self._warned = True
             unforeseen = not isinstance(error, OSError)
             what = type(self._observer).__name__
-            logger.warning("%s failed, training goes on: %s", what, error, exc_info=error if unforeseen else None)
+            logger.warning("%s failed, training continues: %s", what, error, exc_info=error if unforeseen else None)

@@ -237,7 +237,7 @@ METRICS: tuple[Metric, ...] = (
         name="waits/learner",
         title="Waited for learner",
         format=format_duration,
-        help="time that the mean worker had no games to play, because the learner is behind",
+        help="time that the average worker had no games to play, because the learner was behind",
     ),
     Metric(
         name="waits/evaluation",

@@ -26,7 +26,7 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
     if evaluation.score is not None:
         fields.append(f"measured score {score_report_text(evaluation.score)}")
     if evaluation.accepted is not None:
-        fields.append("accepted" if evaluation.accepted else "refused by the gate")
+        fields.append("accepted" if evaluation.accepted else "rejected by the gate")
     return fields
 
 

@@ -75,10 +75,10 @@ class Access:
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
             return make_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n")
         if commands and headers.getlist("content-type") != ["application/json"]:
-            return make_refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command is JSON.\n")
+            return make_refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command must be JSON.\n")
         size = headers.getlist("content-length") or ["0"]
         if len(size) != 1 or not size[0].isdecimal() or "transfer-encoding" in headers:
-            return make_refusal(HTTPStatus.BAD_REQUEST, "A request says how long it is, once.\n")
+            return make_refusal(HTTPStatus.BAD_REQUEST, "A request must state its length once.\n")
         if int(size[0].lstrip("0")[:6] or "0") > (MOST_COMMAND_BYTES if commands else 0):
             return make_refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
         host = single_header(headers, "host")

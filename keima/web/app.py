@@ -1,4 +1,4 @@
-"""The web application: a page, what it draws, and word of every change."""
+"""The web application: a page, what it draws, and notice of every change."""
 
 import json
 import math
@@ -142,7 +142,7 @@ def make_run_endpoint(
 
 
 class CalibrationCache:
-    """Answers with the calibration of search, which takes seconds: one is computed at a time, and kept for a while."""
+    """Answers with the calibration of search, which takes seconds: one is computed at a time, and cached."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs, self._one = runs, anyio.Lock()

@@ -2,9 +2,9 @@
 
     python -m keima.web.engine models/go9.safetensors
 
-It keeps no games: each question brings its game along, so that none is lost when the process ends. It ends with its
-input, or when nobody has asked for some minutes. It computes with one thread, and once it has loaded its network it
-gives way to everything else on the machine.
+It keeps no games: each question brings its game along, so that none is lost when the process ends. It exits when
+its input ends, or after some minutes without a question. It computes with one thread, and once it has loaded its
+network it runs at low priority.
 """
 
 import contextlib
@@ -274,7 +274,7 @@ def execute_command(thinking: NetworkThinker, session: GameSession, question: An
 
 
 def answer_questions(path: Path) -> None:
-    """Answer until the input ends, or nobody has asked for long. The first line says whether the model can be read."""
+    """Answer until the input ends or no question comes for long. The first line says whether the model can be read."""
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def say(answer: Answer) -> None:

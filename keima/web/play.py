@@ -1,4 +1,4 @@
-"""The page ``/play``: people play against networks, one game a visitor.
+"""The page ``/play``: people play against networks, one game per visitor.
 
 The server keeps the games; ``engine.py``, a process of the lowest priority with one thread for each model in use, plays
 and thinks for all visitors, one question after the other.
@@ -206,7 +206,7 @@ class VisitorGames:
             return await self._begin_game(visitor, command)
         game = self._games.get(visitor)
         if game is None:
-            return make_text_error("There is no game: begin one.", HTTPStatus.NOT_FOUND)
+            return make_text_error("There is no game: start one.", HTTPStatus.NOT_FOUND)
         self._games.move_to_end(visitor)
         return await self._continue_game(game, command)
 

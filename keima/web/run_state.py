@@ -29,7 +29,7 @@ EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
 REMEDIES = {  # of states whose reason names none
     WorkerState.ERROR: "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
-    WorkerState.OFFLINE: "it is tried again by itself; keima cluster check says what is wrong",
+    WorkerState.OFFLINE: "Keima retries by itself; keima cluster check shows what is wrong",
     WorkerState.SYNCING: "nothing: it plays as soon as this is done",
 }
 

@@ -28,20 +28,20 @@ def parse_address(text: str) -> str:
     try:
         return str(ip_address(text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is no IP address, such as 192.168.1.20") from error
+        raise argparse.ArgumentTypeError(f"{text} is not an IP address, such as 192.168.1.20") from error
 
 
 def add_server_flags(parser: argparse._ActionsContainer) -> None:
     """Add what says where to listen."""
     parser.add_argument(
-        "--port", type=whole(0, HIGHEST_PORT), default=0, help="port to listen at (default: a free one)"
+        "--port", type=whole(0, HIGHEST_PORT), default=0, help="port to listen on (default: a free one)"
     )
     parser.add_argument(
         "--listen",
         type=parse_address,
         default=LOOPBACK,
         metavar="ADDRESS",
-        help="address to listen at; other than the default, other machines can connect, unencrypted "
+        help="address to listen on; with any but the default, other machines can connect, unencrypted "
         "(default: %(default)s)",
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open the address in a browser")
@@ -121,8 +121,8 @@ def serve(
     try:
         opened = open_listener(args.listen, args.port)
     except OSError as error:
-        raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
-    run_at_low_priority(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
+        raise OSError(f"cannot listen on {args.listen}, port {args.port}: {error.strerror}") from error
+    run_at_low_priority(PRIORITY)  # training goes first; only now, as the started program continues in a child
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     names = list_allowed_hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"

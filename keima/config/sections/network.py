@@ -36,9 +36,9 @@ class NetworkSettings(Section):
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     """Channels of the convolutions; time per position grows quadratically."""
     global_pooling: bool = True
-    """Gives every point a summary of the whole board (KataGo)."""
+    """Give every point a summary of the whole board (KataGo)."""
     squeeze_excitation: bool = False
-    """Whether blocks scale their channels by the board's means; not of spiking."""
+    """Scale the channels of blocks by the board's means; not for spiking."""
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None
     """Time steps of a spiking network; null: 4."""
     predict_reply: bool = False

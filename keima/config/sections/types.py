@@ -47,7 +47,10 @@ Line = Annotated[str, Field(max_length=4096), matching(r"[^\x00-\x1f\x7f]+", "on
 
 
 Name = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with a letter or digit"
+    ),
 ]
 
 

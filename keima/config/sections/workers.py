@@ -49,14 +49,14 @@ def check_quiet_hours(text: str) -> str:
 
 
 class WorkerDefaults(Section):
-    """What a worker has that does not say otherwise. None means: as in ``~/.ssh/config`` and the agent."""
+    """Defaults for what a worker's entry leaves out. None means: as in ``~/.ssh/config`` and the agent."""
 
     user: User | None = None
     """Login name; default: as in ~/.ssh/config, else your own."""
     key_path: Line | None = None
     """Private key on this machine; default: the agent's and ~/.ssh/config's."""
     gpu_id: CountOrZero | None = 0
-    """GPU to play on; a machine without one plays on its CPU; null: the CPU plays."""
+    """GPU to play on; a machine without GPUs uses its CPU; null: use the CPU."""
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
     """Several GPUs instead of gpu_id: worker2-1 and worker2-2."""
     processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
@@ -78,7 +78,7 @@ class WorkerDefaults(Section):
     bandwidth: Annotated[float, Field(ge=0.1)] | None = None
     """Limit in MB/s for models and games together; null: none."""
     quiet_hours: Annotated[Line, AfterValidator(check_quiet_hours)] | None = None
-    """When it does not play, by the main node's clock, such as mon-fri 09:00-18:00."""
+    """Hours in which it does not play, by the main node's clock, such as mon-fri 09:00-18:00."""
     group: Name | None = None
     """A name for several workers, in commands: keima cluster check lab."""
 

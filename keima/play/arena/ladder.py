@@ -29,8 +29,8 @@ PROGRAMS = {
 }
 USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
 GO_ENGINE_MISSING = {
-    "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
-    "pachi": "Pachi is not here: build it from https://github.com/pasky/pachi, and put it on the PATH as pachi",
+    "gnugo": "GNU Go was not found: install it (Debian: apt install gnugo)",
+    "pachi": "Pachi was not found: build it from https://github.com/pasky/pachi, and put it on the PATH as pachi",
 }
 GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
 GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
@@ -117,7 +117,7 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
     with UciClient(path) as engine:
         name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
     if known is None:
-        raise ValueError(f"--stockfish: {path} ({name}) cannot be held to a level: it has no option {LEVEL_OPTION}")
+        raise ValueError(f"--stockfish: {path} ({name}) cannot be limited to a level: it has no option {LEVEL_OPTION}")
     least, greatest = known
     for level in levels:
         if not least <= level <= greatest:
@@ -135,7 +135,7 @@ def make_go_entrants(game: Game, names: Sequence[str]) -> list[Entrant]:
     """Return GTP engines, such as ``gnugo:10`` for GNU Go at level 10 and ``pachi:1000`` for Pachi with 1000 playouts.
 
     Raises:
-        ValueError: there is no such program or level, or the program is not here.
+        ValueError: there is no such program or level, or the program was not found.
     """
     found = [(*parse_go_engine(name), name) for name in dict.fromkeys(names)]
     return [
@@ -164,7 +164,7 @@ def make_go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
     """Return the command that starts a GTP engine with the game's rules.
 
     Raises:
-        ValueError: it is not here, or does not know these rules.
+        ValueError: it was not found, or does not know these rules.
     """
     path = find_program(program)
     if path is None:

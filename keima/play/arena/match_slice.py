@@ -1,4 +1,4 @@
-"""A part of the games between two players of a benchmark, in a process of its own (``slices``).
+"""A part of the games between two players of a benchmark, in a separate process (``slices``).
 
 Openings are those of the whole match, so that slices differ in them, however many there are.
 """

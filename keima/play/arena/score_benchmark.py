@@ -1,6 +1,6 @@
 """The one-player benchmark: a network and reference players each play many games for the score.
 
-The games of a contender are cut into slices, one a process. What nature draws in a game follows from the seed and the
+The games of a contender are cut into slices, one a process. The chance events of a game follow from the seed and the
 number of the game; a network's answers may differ in the last digit with the number of positions in a batch, and so its
 moves with that of processes.
 """
@@ -63,7 +63,7 @@ def play_scored(
     processes: int,
     on_progress: OnProgress = lambda ended, moves: None,
 ) -> ScoreResult:
-    """Let a player play ``games`` games in so many processes.
+    """Let a player play ``games`` games in several processes.
 
     Raises:
         SliceFailed: a process ended before its games did.
@@ -133,13 +133,13 @@ def make_model_from_weights(game: Game, weights: Mapping[str, Any]) -> Model:
     """Return a state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
 
     Raises:
-        ValueError: it is none of ours, or not for this game.
+        ValueError: they are not of such a network, or are for another game.
     """
     try:
         filters, planes = weights["stem.conv.weight"].shape[:2]
         cells = weights["policy.others.weight"].shape[1] // HEAD_CHANNELS
     except (KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"it is no state dictionary of a network for {game.name}: {error!r} is missing") from error
+        raise ValueError(f"it is not a state dictionary of a network for {game.name}: {error!r} is missing") from error
     shape = (game.observation_shape[0], math.prod(game.observation_shape[1:]))
     if (planes, cells) != shape:
         raise ValueError(

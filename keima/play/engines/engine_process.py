@@ -19,7 +19,7 @@ ERROR_CHARACTERS = 500  # characters of a failed engine
 
 
 class EngineFailed(RuntimeError):
-    """The engine has ended, does not answer, or answers nonsense; the text says which, and to what command."""
+    """The engine has exited, does not answer, or breaks the protocol; the text says which, and to what command."""
 
 
 class EngineProcess:

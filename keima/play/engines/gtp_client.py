@@ -74,7 +74,7 @@ class GtpClient(EngineProcess):
             raise EngineFailed(
                 f"{self.name} refuses {command!r}: {first}"
                 if refused
-                else f"{self.name} answers {command!r} by {first}"
+                else f"{self.name} answers {command!r} with {first}"
             )
         return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
 
@@ -112,7 +112,7 @@ class GtpPlayer(ExternalPlayer):
             ValueError: one of ``starts`` is not the start of the game: superko depends on all earlier positions.
         """
         if not (starts == self._game.start).all():
-            raise ValueError("GTP can tell an engine of games from their first move on alone")
+            raise ValueError("GTP can describe games only from their first move on")
         return np.array([self._choose(state, played) for state, played in zip(states, moves, strict=True)], np.int32)
 
     def _choose(self, state: States, moves: Sequence[int]) -> int:
@@ -127,7 +127,7 @@ class GtpPlayer(ExternalPlayer):
             raise EngineFailed(f"{asked}: {error}") from error
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
         if text.upper() not in legal:
-            raise EngineFailed(f"{asked}: it answered {text!r}, which is no legal move there")
+            raise EngineFailed(f"{asked}: it answered {text!r}, which is not a legal move there")
         return legal[text.upper()]
 
     def _setup_commands(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The board of a Go engine: GTP allows to set it up, play out of turn, and undo moves."""
+"""The board of a Go engine: GTP allows setting it up, playing out of turn, and undoing moves."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -71,7 +71,7 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
         given = None
     if not isinstance(given, dict):
         raise GtpError(
-            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED_RULES)}, and rules as kata-get-rules tells them"
+            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED_RULES)}, and rules as kata-get-rules prints them"
         )
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):

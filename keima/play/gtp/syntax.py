@@ -163,7 +163,7 @@ def parse_player(word: str) -> int:
     """
     player = PLAYERS.get(word.lower())
     if player is None:
-        raise GtpError(f"syntax error: {word!r} is no color")
+        raise GtpError(f"syntax error: {word!r} is not a color")
     return player
 
 
@@ -229,7 +229,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
     """Parse the arguments of lz-analyze and similar commands: optional color, optional interval in centiseconds, then
     pairs.
 
-    Those of KataGo that have no meaning here are passed over.
+    Those of KataGo that have no meaning here are ignored.
 
     Raises:
         Refused: it is none of that.
@@ -245,7 +245,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
             raise GtpError(f"syntax error: {key} needs a value")
         if key in ("allow", "avoid"):
             if len(left) < 3:
-                raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
+                raise GtpError(f"syntax error: {key} expects a color, moves and a number of plies")
             wanted = _restrict_moves(game, wanted, key, parse_player(left.pop(0)), left.pop(0))
             parse_whole(left.pop(0))
         elif key == "interval":

@@ -50,7 +50,7 @@ class UciEngine:
     Args:
         game: chess.
         name: of the engine.
-        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        think: makes a thinker whose tree is full at the given number of simulations; called when the first is needed.
         write: sends a line.
         simulations: of a ``go`` without limits, until the option says otherwise.
     """
@@ -80,14 +80,14 @@ class UciEngine:
     def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``.
 
-        As the protocol has it, words before the first command are passed over.
+        As the protocol has it, words before the first command are ignored.
         """
         words = line.split()
         while words and words[0] not in self.COMMANDS:
             words = words[1:]
         if not words:
             if line:
-                self._write_line(f"{line[:80]!r} is unknown and passed over")
+                self._write_line(f"{line[:80]!r} is unknown and ignored")
             return True
         command, rest = words[0], words[1:]
         if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):
@@ -161,7 +161,7 @@ class UciEngine:
         except MemoryError:
             if megabytes == 1:
                 raise
-            self._write_line(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
+            self._write_line(f"there is not enough memory for a Hash of {megabytes} megabytes: it is halved")
         return self._make_thinker_for(megabytes // 2)
 
     def _warm_up(self) -> None:
@@ -203,7 +203,7 @@ class UciEngine:
                 beginning = self._game.initial_state() if start is None else position_from_fen(self._game, start)
                 self._set_up(start, moves, self._replay_moves(beginning, moves)[0])
         except ValueError as error:
-            raise BrokenCommand(f"position refused, the one before stays: {error}") from error
+            raise BrokenCommand(f"position rejected, the previous one stays: {error}") from error
         self._moves = moves
 
     def _advance_tree(self, moves: tuple[str, ...]) -> None:
@@ -288,7 +288,7 @@ class UciEngine:
 
     def _ponderhit(self, words: list[str], arrived: float) -> None:
         if self._task is None or not self._task.pondering:
-            self._write_line("ponderhit without go ponder is passed over")
+            self._write_line("ponderhit without go ponder is ignored")
             return
         self._task.pondering = False
         self._start_clock(arrived)

@@ -69,7 +69,7 @@ class TradingMarkets(ArrayWorlds):
         settings: the rules of trading.
         history: bars ``[N, 5]`` as ``read_history`` gives them; None: simulated markets.
         market: what simulated markets are like.
-        threads: at most so many step the worlds, in parts of at least ``LEAST_PART``.
+        threads: at most this many step the worlds, in parts of at least ``LEAST_PART``.
 
     Raises:
         ValueError: the history is shorter than an episode and the bars observed before it.

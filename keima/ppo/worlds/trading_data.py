@@ -132,7 +132,7 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
     reader, first_row = readers[path.suffix.lower()]
     times, bars = reader(path)
     if len(bars) < 2:
-        raise BadHistory(f"{path} has {len(bars)} rows of prices, which is no history")
+        raise BadHistory(f"{path} has {len(bars)} rows of prices, which is too few")
     problem = find_first_fault(times, bars, max_gap=max_gap)
     if problem:
         row, text = problem
@@ -154,11 +154,11 @@ def find_first_fault(times: NDArray[np.float64], bars: Bars, *, max_gap: float =
             "the high is below the low": bars[:, HIGH] < bars[:, LOW],
             "the high is below the open or the close": bars[:, HIGH] < body.max(1),
             "the low is above the open or the close": bars[:, LOW] > body.min(1),
-            "its time is not after that of the row before": steps <= 0,
+            "its time is not after that of the previous row": steps <= 0,
         }
         if max_gap:
-            gap = f"rows are missing before it: the step from the row before is over {max_gap:g} times the usual one"
-            wrong[f"{gap}; if that is right, allow it by --max-gap 0"] = (
+            gap = f"rows are missing before it: the step from the previous row is over {max_gap:g} times the usual one"
+            wrong[f"{gap}; if that is intended, allow it with --max-gap 0"] = (
                 np.isfinite(steps) & (steps > max_gap * usual) & (usual > 0)
             )
     found = [(int(rows.argmax()), text) for text, rows in wrong.items() if rows.any()]
@@ -170,7 +170,7 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], Bars]:
         try:
             rows = [row for row in csv.reader(file) if row]
         except (csv.Error, UnicodeDecodeError) as error:
-            raise BadHistory(f"{path} is no CSV file: {error}") from error
+            raise BadHistory(f"{path} is not a CSV file: {error}") from error
     if not rows:
         raise BadHistory(f"{path} is empty")
     places = _column_numbers(path, rows[0])
@@ -235,7 +235,7 @@ def _parse_time(text: str) -> float:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
             raise ValueError(
-                f"{text!r} is no time: write seconds since 1970 or a date such as 2024-01-31 09:30:00"
+                f"{text!r} is not a time: write seconds since 1970 or a date such as 2024-01-31 09:30:00"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return number / 1e3 if number > 1e11 else number

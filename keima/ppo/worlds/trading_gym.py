@@ -30,7 +30,7 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         market: what simulated markets are like.
 
     Raises:
-        BadHistory, ValueError: the file is no history, or too short.
+        BadHistory, ValueError: the file is not a history, or is too short.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as Gymnasium declares it)

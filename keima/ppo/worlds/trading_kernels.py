@@ -31,7 +31,7 @@ FEATURES = (
     "last_return",  # of the last bar, from close to close
     "bar_range",  # from low to high
     "bar_close",  # where the close lies between them, from -1 to 1
-    "trend_5",  # mean return of about so many bars
+    "trend_5",  # mean return of about this many bars
     "trend_20",
     "trend_60",
     "from_mean",  # the close from its mean of about 60 bars

@@ -86,6 +86,6 @@ class ArrayWorlds:
         """
         shapes = {name: (array.shape, array.dtype) for name, array in state.items()}
         if shapes != {name: (array.shape, array.dtype) for name, array in self._arrays.items()}:
-            raise ValueError("the saved worlds are others than these: were their settings changed?")
+            raise ValueError("the saved worlds differ from these: have their settings changed?")
         for name, array in self._arrays.items():
             array[:] = state[name]

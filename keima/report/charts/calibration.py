@@ -1,4 +1,4 @@
-"""The calibration of search: the wins that it expected in self-play, compared with the actual wins."""
+"""The calibration of search: its predicted win rates in self-play, compared with the actual ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Charts of runs as a PNG picture, for documents and messages, by matplotlib.
+"""Charts of runs as a PNG picture, for documents and messages, with matplotlib.
 
 matplotlib takes long to import, so only drawing imports it.
 """

@@ -167,7 +167,7 @@ def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunC
     won = Curve(name="won", metric=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
     chart = DrawnChart(
         section="Calibration",
-        title="Wins by what was expected",
+        title="Actual wins by predicted wins",
         unit="share",
         curves=(won, Curve(name="as expected", metric=EVEN, shared=True)),
         over=EXPECTED,

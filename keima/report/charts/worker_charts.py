@@ -10,7 +10,7 @@ from keima.base.reports.worker_columns import displayed_state
 from keima.base.reports.worker_status import WorkerStatus
 from keima.report.charts.run_charts import RowsChart, RowsPart, round_value
 
-TITLE = "Workers, as each stood at the ends of iterations"
+TITLE = "Workers' states at the ends of iterations"
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # colours of charts
 STATES = {  # of a worker on this machine, and of one on another
     **{"playing": GREEN, "evaluating": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},

@@ -21,8 +21,8 @@ class RowFile:
     """A file of ``[``, one JSON object per line, and ``]``: a whole JSON document after each added row.
 
     A row and the new closing bracket are written over the old bracket by one call. A writer that is killed within that
-    call may leave a torn last row, which the next writer removes. A file that is no such list is renamed, and the list
-    starts again.
+    call may leave a torn last row, which the next writer removes. A file that is not such a list is renamed, and the
+    list starts again.
 
     Args:
         path: the file.
@@ -74,7 +74,7 @@ class RowFile:
         except ValueError:
             aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
             logger.warning(
-                "%s is no list of rows with %r each; it is kept as %s, and a new list is started",
+                "%s is not a list of rows with %r each; it is kept as %s, and a new list is started",
                 self.path,
                 self._key,
                 aside.name,
@@ -106,7 +106,7 @@ def read_rows(path: Path) -> Iterator[bytes]:
     """Yield the rows of a list, as JSON texts. JSON lists with other layouts are read, too.
 
     Raises:
-        ValueError: it is no JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.
+        ValueError: it is not a JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.
         OSError: it is missing or may not be read.
     """
     with path.open("rb") as file:
@@ -130,6 +130,6 @@ def _rows_of_any_list(path: Path) -> Iterator[bytes]:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(rows, list):
-        raise ValueError("it is no list")
+        raise ValueError("it is not a list")
     for row in rows:
         yield json.dumps(row).encode()

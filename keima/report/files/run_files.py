@@ -25,7 +25,7 @@ EVENTS_FOLDER = "tensorboard"
 
 
 class UnreadableStats(ValueError):
-    """A file is no statistics file."""
+    """A file is not a statistics file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def read_stats(path: Path) -> list[StatsRow]:
     """Read the iterations from a statistics file.
 
     Raises:
-        UnreadableStats: it is no such file, or only part of one.
+        UnreadableStats: it is not such a file, or only part of one.
         OSError: it is missing or may not be read.
     """
     found: list[StatsRow] = []

@@ -2,7 +2,7 @@
 
     python -m keima.report.files.tracker_process wandb RUN
 
-It remembers what it has sent. A run that is taken up again goes on in the same record of the tracker; iterations that
+It remembers what it has sent. A resumed run continues in the same record of the tracker; iterations that
 it repeats are not sent again. Addresses, projects and keys are read from the variables of the trackers' own clients
 (``WANDB_*``, ``MLFLOW_*``).
 """

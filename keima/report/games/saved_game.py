@@ -1,4 +1,4 @@
-"""A game that somebody has played, as a file: Go as SGF, chess as PGN, others as a list of moves."""
+"""A game that a person has played, as a file: Go as SGF, chess as PGN, others as a list of moves."""
 
 from datetime import UTC, datetime
 
