@@ -1,25 +1,29 @@
-"""Make configs/config.yaml and docs/settings.md, which explain all settings, from the descriptions of the sections.
+"""Make docs/settings.md and the configs that explain settings, from the descriptions below the settings.
 
 python tools/settings_page.py
 """
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from keima.config.descriptions import describe_field, describe_setting
+from keima.config.descriptions import declared_settings, describe_setting
 from keima.config.load import section_in
 from keima.config.schema import Settings
 from keima.config.sections.ray import RaySettings
 from keima.config.sections.slurm import SlurmSettings
 from keima.config.sections.workers import WorkerSettings
+from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
+from keima.ppo.settings import TraderSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG, PAGE = ROOT / "configs" / "config.yaml", ROOT / "docs" / "settings.md"
+CONFIG, PPO, BIG = (ROOT / "configs" / name for name in ("config.yaml", "ppo_lstm.yaml", "20x256.yaml"))
+PAGE = ROOT / "docs" / "settings.md"
+SHORT = {1e-3: "1e-3", 3e-4: "3e-4", 1e-4: "1e-4"}  # numbers as people write them
 COLUMN, WIDTH = 35, 120  # where comments begin, and where lines end
 FIRST = (  # the settings that people change
     "game.name",
@@ -40,6 +44,26 @@ only the keys that you change. `keima train CONFIG --set KEY=VALUE` changes a se
 
 Made by tools/settings_page.py from keima/config/sections. People change these most:
 """
+PPO_HEADING = """\
+A trader with a memory: keima ppo --config configs/ppo_lstm.yaml
+All values are the defaults, so your own file only needs the keys that it changes.
+Flags of the same names override the file.
+
+Made by tools/settings_page.py from keima/ppo/settings.py.
+"""
+BIG_HEADING = """\
+A 20x256 network for chess, trained on files of games: keima big-learner --config configs/20x256.yaml
+keima big-learner takes any experiment, such as configs/go9.yaml, and adds the section big_learner.
+Its values here are the defaults. Flags of the same names override them. Checkpoints go to --save-dir.
+
+Made by tools/settings_page.py from keima/learning/dataset_settings.py and keima/config/sections.
+"""
+BIG_EXAMPLE: dict[str, dict[str, Any]] = {  # what this file has besides the section big_learner
+    "run": {"name": "20x256"},
+    "game": {"name": "chess"},
+    "network": {"type": "resnet", "blocks": 20, "channels": 256},
+    "training": {"optimizer": "adamw", "learning_rate": 1e-3, "warmup_steps": 100, "weight_decay": 1e-4},
+}
 EXAMPLE = {"run.name": "go-cluster", "run.iterations": 200, "game.name": "go"}  # values that are no defaults
 OPTIONS = (
     ("size", 9, "points per side"),
@@ -77,27 +101,62 @@ PAGE_START = """\
 
 Every setting, with its default and its meaning. A config is a YAML file with the keys that differ from the defaults;
 `keima train CONFIG --set KEY=VALUE` changes one for a run. [configs/config.yaml](../configs/config.yaml) has them all
-in one file. This page is made by `tools/settings_page.py` from `keima/config/sections`.
+in one file. This page is made by `tools/settings_page.py` from the descriptions in the sources.
 """
+PPO_START = "These are the settings of `keima ppo --config FILE`. Each has a flag, such as `--learning-rate-actor`.\n"
+BIG_START = "`keima big-learner` adds this section to an experiment. Each setting has a flag, such as `--batch-size`.\n"
 
 
 def main() -> None:
-    """Write both files."""
-    CONFIG.write_text(config_text(), encoding="utf-8")
-    PAGE.write_text(page_text(), encoding="utf-8")
+    """Write the files."""
+    for path, text in made_files().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def made_files() -> dict[Path, str]:
+    """Return the text of each file."""
+    return {CONFIG: config_text(), PPO: ppo_text(), BIG: big_learner_text(), PAGE: page_text()}
 
 
 def config_text() -> str:
     """Return the text of configs/config.yaml."""
-    lines = [f"# {line}".rstrip() for line in HEADING.rstrip().splitlines()]
-    lines += [f"#   {key:30} {describe_setting(key)}" for key in FIRST]
-    for name, field in Settings.model_fields.items():
-        lines += [
-            "",
-            *with_comment(f"{name}:", meaning(Settings, name)),
-            *section_lines(section_of(field), f"{name}.", "  "),
-        ]
+    first = [f"#   {key:30} {describe_setting(key)}" for key in FIRST]
+    return joined([*heading_lines(HEADING), *first, *settings_lines(Settings)])
+
+
+def ppo_text() -> str:
+    """Return the text of configs/ppo_lstm.yaml."""
+    return joined([*heading_lines(PPO_HEADING), *settings_lines(TraderSettings)])
+
+
+def big_learner_text() -> str:
+    """Return the text of configs/20x256.yaml."""
+    lines = heading_lines(BIG_HEADING)
+    for name, values in BIG_EXAMPLE.items():
+        section = section_of(BigExperiment.model_fields[name])
+        lines += ["", *with_comment(f"{name}:", meaning(BigExperiment, name))]
+        for key, value in values.items():
+            lines += with_comment(f"  {key}: {yaml_value(value)}", meaning(section, key))
+    lines += ["", *with_comment("big_learner:", meaning(BigExperiment, "big_learner"))]
+    return joined([*lines, *section_lines(BigLearnerSettings, "big_learner.", "  ")])
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Return lines as the text of a file."""
     return "".join(f"{line}\n" for line in lines)
+
+
+def heading_lines(heading: str) -> list[str]:
+    """Return the lines of a heading, as comments."""
+    return [f"# {line}".rstrip() for line in heading.rstrip().splitlines()]
+
+
+def settings_lines(settings: type[BaseModel]) -> Iterator[str]:
+    """Yield the lines of all sections, each after an empty line."""
+    for name, field in settings.model_fields.items():
+        yield ""
+        yield from with_comment(f"{name}:", meaning(settings, name))
+        yield from section_lines(section_of(field), f"{name}.", "  ")
 
 
 def section_lines(section: type[BaseModel], above: str, indent: str) -> Iterator[str]:
@@ -157,6 +216,9 @@ def page_text() -> str:
     machines: dict[str, type[BaseModel]] = {"workers": WorkerSettings, "slurm": SlurmSettings, "ray": RaySettings}
     for title, kind in machines.items():
         lines += [f"### distributed.{title}", "", *table_of(kind, "")]
+    lines += ["## keima ppo", "", PPO_START, *table_of(TraderSettings, "")]
+    lines += ["## keima big-learner", "", BIG_START]
+    lines += table_of(BigLearnerSettings, "big_learner.")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -210,8 +272,7 @@ def section_of(field: FieldInfo) -> type[BaseModel]:
 
 def sentence(section: type[BaseModel], name: str) -> str:
     """Return the description of a setting on one line."""
-    owner = next(kind for kind in section.__mro__ if name in kind.__annotations__)
-    return describe_field(owner.__name__, name)
+    return declared_settings(settings=f"{section.__module__}.{section.__name__}")[name].text
 
 
 def meaning(section: type[BaseModel], name: str) -> str:
@@ -234,7 +295,7 @@ def yaml_value(value: Any) -> str:
         case int():
             return f"{value:_}" if value >= 10_000 else str(value)
         case float():
-            return "1e-3" if value == 1e-3 else "1e-4" if value == 1e-4 else str(value)
+            return SHORT.get(value, str(value))
         case BaseModel():
             return "{}"
         case dict():

@@ -52,11 +52,13 @@ class LoadedNetwork:
             self._analyst = Evaluator(scoring, game, device=device, max_batch=LEAVES)
 
     def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Observations ``[N, C, H, W]`` (``game.observe``), N <= 256 -> policy logits ``[N, A]``, values ``[N]``."""
+        """Evaluate observations ``[N, C, H, W]`` (``game.observe``), N <= 256; returns policy logits ``[N, A]`` and
+        values ``[N]``.
+        """
         return self._evaluator(observations)
 
     def analyse(self, moves: Sequence[str | int] = (), *, simulations: int = 400, most: int = 5) -> list[Line]:
-        """The best moves after ``moves`` from the start of a two-player game, best first.
+        """Return the best moves after ``moves`` from the start of a two-player game, best first.
 
         Args:
             moves: of the game so far, as text or action numbers.
@@ -92,14 +94,14 @@ class LoadedNetwork:
         ]
 
     def player(self, *, simulations: int = 400) -> Player:
-        """A player for ``play_game`` that makes ``simulations`` before each move."""
+        """Return a player for ``play_game`` that makes ``simulations`` before each move."""
         return SearchPlayer(
             make_match_search(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
         )
 
 
 def load_network(source: str | Path, *, version: int | None = None, device: str = "auto") -> LoadedNetwork:
-    """The network in a model's file, or the newest network of a run.
+    """Load the network in a model's file, or the newest network of a run.
 
     Args:
         source: a ``.safetensors`` or ``.model`` file, a folder of a run, or the name of a run or of a shipped network.

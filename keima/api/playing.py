@@ -21,7 +21,7 @@ class PlayedGame:
 
 
 def state_after(game: Game, moves: Sequence[str | int]) -> States:
-    """The state ``[S]`` after ``moves`` from the start; ``game.parse_action`` reads text.
+    """Return the state ``[S]`` after ``moves`` from the start; ``game.parse_action`` reads text.
 
     Raises:
         IllegalAction, ValueError: a move is illegal or unreadable.

@@ -41,14 +41,14 @@ class RecordedGame:
         return self.record.root_values
 
     def policies(self) -> NDArray[np.float32]:
-        """The search's policy before each ply ``[L, A]``; rows of zeros where there was no full search."""
+        """Return the search's policy before each ply ``[L, A]``; rows of zeros where there was no full search."""
         out = np.zeros((len(self.actions), self.game.num_actions), np.float32)
         plies = np.repeat(np.arange(len(self.actions)), self.record.policy_sizes)
         out[plies, self.record.policy_actions] = self.record.policy_weights
         return out / np.maximum(out.sum(1, keepdims=True), 1)
 
     def observations(self) -> Planes:
-        """The observation of the player to move before each ply ``[L, C, H, W]``; zeros before chance outcomes."""
+        """Return the mover's observation before each ply ``[L, C, H, W]``; zeros before chance outcomes."""
         out = np.zeros((len(self.actions), *self.game.observation_shape), np.float32)
         state = self.game.initial_state()
         for planes, action in zip(out, self.actions, strict=True):
@@ -58,7 +58,7 @@ class RecordedGame:
         return out
 
     def moves(self) -> list[str]:
-        """The actions in the game's notation."""
+        """Return the actions in the game's notation."""
         outcome = self.record.flags & CHANCE_OUTCOME
         return [
             self.game.outcome_name(int(a)) if o else self.game.action_name(int(a))
@@ -67,7 +67,7 @@ class RecordedGame:
 
 
 def read_games(run: str | Path) -> Iterator[RecordedGame]:
-    """The games that a run has received, in the order of receipt; one batch at a time is in memory.
+    """Yield the games that a run has received, in the order of receipt; one batch at a time is in memory.
 
     Raises:
         ValueError: the folder has no run, or a file of games is damaged.
@@ -87,7 +87,7 @@ def read_games(run: str | Path) -> Iterator[RecordedGame]:
 def batch_of(
     game: Game, records: Sequence[GameRecord], *, run_id: str = "run", worker: str = "python", first_game: int = 0
 ) -> GameBatch:
-    """Finished games of ``SelfPlay`` as a batch for ``ReplayWindow.add``.
+    """Return finished games of ``SelfPlay`` as a batch for ``ReplayWindow.add``.
 
     Args:
         game: the game.

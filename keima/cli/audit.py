@@ -14,7 +14,7 @@ every file in games/ is in the ledger, that no game is in two batches, that ever
 newest checkpoint was trained on exactly the games in the ledger up to its last batch. It changes nothing, and the run
 may continue meanwhile.
 
-Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is no run.
+Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is not a run.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_led
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``folder`` is the run's."""
+    """Parse the command line; ``folder`` is the run's."""
     parser = CommandLine(__doc__)
     parser.add_argument("run", metavar="RUN", help=f"folder of the run, or its name in {RUNS}/")
     parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
@@ -166,12 +166,12 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
 
 
 def recorded_core_hours(iteration: dict[str, Any]) -> dict[str, float]:
-    """The core hours of each worker at the end of an iteration; those of earlier versions did not say."""
+    """Return the core hours of each worker at the end of an iteration; runs of earlier versions did not record them."""
     return {worker["name"]: worker.get(CORE_HOURS, 0.0) for worker in iteration.get("workers", ())}
 
 
 def load_game_to_replay(ledger: Ledger) -> Game:
-    """The run's game.
+    """Return the run's game.
 
     Raises:
         LedgerMismatch: this program does not have it.
@@ -183,7 +183,7 @@ def load_game_to_replay(ledger: Ledger) -> Game:
 
 
 def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
-    """All problems except gaps."""
+    """Yield all problems except gaps."""
     yield from (f"run.db: {text}" for text in snapshot.damage)
     for worker in snapshot.workers:
         if worker.outstanding < 0:
@@ -207,19 +207,19 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
 
 
 def batches_in_order(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
-    """The batches of ``worker`` with a place in its sequence, in that order."""
+    """Return the batches of ``worker`` that have a number in its sequence, in that order."""
     found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
     return sorted(found, key=first_game)
 
 
 def first_game(row: BatchRow) -> int:
-    """The number of the first game; only for batches with a place."""
+    """Return the number of the first game, for a batch with a number."""
     assert row.first_game is not None
     return row.first_game
 
 
 def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
-    """Accounts that differ from the sums of their batches."""
+    """Yield the accounts that differ from the sums of their batches."""
     for worker in snapshot.workers:
         rows = batches_in_order(snapshot, worker.name)
         sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
@@ -231,7 +231,7 @@ def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
 
 
 def find_duplicate_games(snapshot: LedgerSnapshot) -> Iterator[str]:
-    """Games in two batches."""
+    """Yield the games that are in two batches."""
     for worker in snapshot.workers:
         end, longest = 0, ""
         for row in batches_in_order(snapshot, worker.name):
@@ -247,7 +247,7 @@ def find_duplicate_games(snapshot: LedgerSnapshot) -> Iterator[str]:
 
 
 def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
-    """Gaps before later batches: the unexplained ones, and those of workers with unreadable batches."""
+    """Return the gaps before later batches: the unexplained ones, and those of workers with unreadable batches."""
     unexplained, explained = [], []
     for worker in snapshot.workers:
         refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
@@ -268,7 +268,7 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
 
 
 def find_unknown_files(ledger: Ledger) -> Iterator[str]:
-    """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
+    """Yield the files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while (unknown := list_unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -278,14 +278,14 @@ def find_unknown_files(ledger: Ledger) -> Iterator[str]:
 
 
 def list_unknown_files(ledger: Ledger) -> list[Path]:
-    """The files in games/ that are not in the ledger now."""
+    """Return the files in games/ that are not in the ledger now."""
     known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
     found = sorted(games_path(ledger.folder, "").parent.glob("*"))
     return [path for path in found if path.name not in known and not path.name.endswith(PART)]
 
 
 def list_incomplete_files(folder: Path) -> list[str]:
-    """Incomplete files of killed writers."""
+    """Return the incomplete files that killed writers have left."""
     return [
         f"games/{path.name} is incomplete: the next session removes it"
         for path in sorted(folder.glob(f"games/*{PART}"))
@@ -293,7 +293,7 @@ def list_incomplete_files(folder: Path) -> list[str]:
 
 
 def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
-    """The content of a file and the problem with it, if any."""
+    """Read a file; return its content and the problem with it, if any."""
     try:
         data = read_limited(path, limit)
     except FileNotFoundError:
@@ -305,7 +305,7 @@ def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, s
 
 
 def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
-    """The problems of a received batch."""
+    """Yield the problems of a received batch."""
     data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BATCH_BYTES)
     if problem or game is None:
         yield from [problem] if problem else []
@@ -330,13 +330,13 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
 
 
 def check_model(folder: Path, model: ModelRow) -> list[str]:
-    """The problems of a model."""
+    """Return the problems of a model."""
     _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_CHECKED_BYTES)
     return [problem] if problem else []
 
 
 def checkpoint_to_resume(folder: Path) -> Path | None:
-    """The checkpoint from which the run would resume."""
+    """Return the checkpoint from which the run would resume."""
     found = [
         path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()
     ]

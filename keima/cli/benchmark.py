@@ -15,14 +15,14 @@
 In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
 the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
 most), alpha-beta on material to depths 1, 2 and 3, and Stockfish at several levels, if it is installed; in Go, GNU Go
-at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. They get
-the same rules, and our rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and with
-1000 random playouts per move, OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
+at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. Engines get
+the same rules, and Keima's rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and
+1000 random playouts per move; OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
 with colours swapped.
 
-Two opponents know nothing of a game but its rules, so that they play every one if you name them: mcts:PLAYOUTS is UCT
-with so many random playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the
-board (Go, Connect Four; in chess it counts material).
+Two opponents know only a game's rules, so you can name them for every game: mcts:PLAYOUTS is UCT with this many random
+playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the board (Go, Connect
+Four; in chess it counts material).
 
 With --equal-mcts, the playouts of UCT are doubled until the network scores no more than half, and the result is the
 number with which both are even, with its interval. Unlike a ladder it has no top, and it needs no other engine.
@@ -70,12 +70,12 @@ NO_STOCKFISH = (
 
 
 def processes(text: str) -> int:
-    """The type of a flag that takes a number of processes; auto: one per available core."""
+    """Parse a number of processes; auto: one per available core."""
     return count_usable_cores() if text == "auto" else whole()(text)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     add_network(which.add_argument, nargs="?")
@@ -89,14 +89,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="with --checkpoint: its run's settings (default: config.yaml next to it)",
     )
-    add("--version", type=whole(), help="with --run: the model's version")
+    add("--version", type=whole(), help="with --run: which model (default: the newest accepted one)")
     add(
         "--games", type=whole(), help="games per match (default: 100) or per player of a one-player game (default: 200)"
     )
     add(
         "--simulations",
         type=whole(),
-        help="of the network, per move (default: 100 in two-player games, 50 in one-player games)",
+        help="simulations of the network per move (default: 100 in two-player games, 50 in one-player games)",
     )
     add(
         "--algorithm",
@@ -135,12 +135,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=DEFAULT_OPENING_PLIES,
         help="random moves per opening (default: %(default)s)",
     )
-    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")
+    two.add_argument(
+        "--stockfish", type=Path, metavar="PATH", help="path of Stockfish (default: stockfish, if installed)"
+    )
     two.add_argument(
         "--stockfish-levels",
         type=parse_numbers,
         metavar="N,N",
-        help="levels on its own scale, UCI_Elo (default: its lowest, and 1700)",
+        help="levels of Stockfish, by its option UCI_Elo (default: its lowest, and 1700)",
     )
     time = two.add_mutually_exclusive_group()
     time.add_argument(
@@ -154,7 +156,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         help="chance nodes that expectimax looks ahead; auto: as deep as the network's time allows",
     )
-    one.add_argument("--network-only", action="store_true", help="leave the reference players out")
+    one.add_argument("--network-only", action="store_true", help="skip the reference players")
     arguments = parser.parse_args(argv)
     if arguments.network:
         setattr(arguments, "run" if arguments.network.is_dir() else "model", arguments.network)
@@ -165,17 +167,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Whole numbers from 1, with commas between them."""
+    """Parse whole numbers from 1, separated by commas."""
     return [whole()(part) for part in text.split(",")]
 
 
 def parse_names(text: str) -> list[str]:
-    """Words with commas between them."""
+    """Parse words separated by commas."""
     return text.split(",")
 
 
 def parse_depth(text: str) -> int | None:
-    """A depth of expectimax; None for auto."""
+    """Parse a depth of expectimax; return None for auto."""
     return None if text == "auto" else whole(0)(text)
 
 
@@ -280,7 +282,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
     """Fill in the defaults for this game.
 
     Raises:
-        ValueError: the games cannot be shared out among the seats, or opponents are named for a game without any.
+        ValueError: the games cannot be divided among the seats, or opponents are named for a game that has none.
     """
     players = game.num_players
     if arguments.equal_mcts and (players != 2 or arguments.opponents):
@@ -300,12 +302,12 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
         )
     if game.num_players == 1 and arguments.opponents:
         raise ValueError(
-            f"--opponents: {game.name} is played alone, for the score; leave the option out to see a random player's"
+            f"--opponents: {game.name} has one player: omit the option, and a random player's score is shown"
         )
 
 
 def load_playable(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
-    """The network to measure."""
+    """Return the network to measure."""
     if arguments.checkpoint:
         return load_network_from_weights(arguments.checkpoint, arguments.config, folder)
     return (
@@ -416,7 +418,7 @@ def measure_by_return(
 
 
 def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
-    """The network's opponents, the weakest first.
+    """Return the network's opponents, the weakest first.
 
     Raises:
         ValueError: one that is named is not there.
@@ -445,7 +447,7 @@ def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespa
 
 
 def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
-    """The names of GTP engines: those on the command line, else the usual ones if installed."""
+    """Return the names of GTP engines: those on the command line, else the usual ones if installed."""
     if opponents is not None:
         return [name for name in opponents if ":" in name and not is_baseline(name)]
     if find_program("gnugo"):
@@ -455,12 +457,12 @@ def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list
 
 
 def named_levels(opponents: Sequence[str]) -> list[int]:
-    """The levels in names such as stockfish-1700."""
+    """Return the levels in names such as stockfish-1700."""
     return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
 
 
 def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
-    """What plays: the game, the model and its search."""
+    """Describe what plays: the game, the model and its search."""
     title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
     return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
 
@@ -494,7 +496,9 @@ def play_matches(
                 )
             matches.append(match)
     except KeyboardInterrupt:
-        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
+        console.print(
+            "Stopped. Unfinished matches do not count: their short games ended first, which would bias the score."
+        )
         return matches, INTERRUPTED
     except SliceFailed as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
@@ -503,7 +507,7 @@ def play_matches(
 
 
 def score_text(tally: Tally) -> str:
-    """The score of a match so far."""
+    """Return the score of a match so far."""
     return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
 
 
@@ -566,7 +570,9 @@ def print_results(game: Game, results: Sequence[ScoreResult], console: Console) 
 
 
 def milestone_column(number: int, milestone: int) -> Column[ScoreResult]:
-    """The share of games that reach a milestone, with its interval; in short lines the first ones are dropped first."""
+    """Return the column for the share of games that reach a milestone, with its interval. On narrow terminals the first
+    milestones are dropped first.
+    """
 
     def cell(result: ScoreResult) -> str:
         part = result.report.milestones[number]
@@ -582,7 +588,7 @@ class ShowProgress(Protocol):
     """Receives a player's progress."""
 
     def __call__(self, ended: int, moves: int, result: str = "") -> None:
-        """Called with finished games, moves made, and the score so far."""
+        """Show finished games, moves made, and the score so far."""
 
 
 @contextmanager
@@ -610,7 +616,7 @@ def show_progress(name: str, games: int, console: Console) -> Iterator[ShowProgr
 
 
 def line_width(console: Console) -> int:
-    """The width of a line."""
+    """Return the width of a line."""
     return console.width if console.is_terminal else FILE_WIDTH
 
 

@@ -10,23 +10,23 @@
     keima big-learner --data games --world-size 2 --rank 0 --master-addr 192.168.1.100  ranks by hand
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files
-of Go (*.sgf), or one such file. Without it, the newest run under runs/ that has games is used, or else the sample games
-that come with Keima. An epoch learns from every position once, in an order that depends on --seed alone. Games that
-cannot be used are left out and reported with their place.
+of Go (*.sgf), or one such file. The default is the newest run under runs/ that has games, or else the sample games that
+come with Keima. An epoch learns from every position once, in an order that depends only on --seed. Unusable games are
+skipped and reported with file and line.
 
 --config is an experiment such as configs/go9.yaml: its game, network and training, and optionally a section big_learner
 with the settings that are flags here (see configs/20x256.yaml). Unknown keys and invalid values are rejected with their
 line and the expected type.
 
---batch-size is the total over all ranks, each of which takes its share. So N ranks learn what one process learns from
-the same games, up to rounding. Batch norm takes its statistics over groups of --norm-batch positions of the total
-batch, whichever ranks they are on. If a rank's share does not fit in memory, it is split and its gradients are added
-up. If there are fewer GPUs than ranks, one rank per GPU trains; without GPUs, at most one per core.
+--batch-size is the total over all ranks, which share it evenly, so N ranks learn what one process learns from the same
+games, up to rounding. Batch norm uses groups of --norm-batch positions of the total batch, whichever ranks they are on.
+If a rank's share does not fit in memory, it is split and its gradients are summed. If there are fewer GPUs than ranks,
+one rank per GPU trains; without GPUs, at most one per core.
 
-Rank 0 alone prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly,
-with any number of ranks; torchrun does so by itself after a rank has died. Without --save-dir, each training gets its
-own folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights:
-keima play plays with them. Ctrl-C saves a checkpoint and ends.
+Only rank 0 prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly, with
+any number of ranks; torchrun does so automatically after a rank has died. Without --save-dir, each run gets its own
+folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights, which keima
+play loads. Ctrl-C saves a checkpoint and exits.
 """
 
 if __name__ == "__main__":
@@ -53,11 +53,12 @@ from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_PORT, as_setting, game_among, whole
+from keima.config.flags import HIGHEST_PORT, add_section, add_setting, as_setting, game_among, whole
 from keima.games import GAMES
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.paths import find_file
 
+SETTINGS = "keima.learning.dataset_settings.BigExperiment"  # by name: importing it would delay --help
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr", "master_port")
 CHECKPOINTS, CHECKPOINT_NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
@@ -100,23 +101,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def strip_separator(argv: Sequence[str] | None) -> list[str]:
-    """The command line, without the "--" that users of the launcher may put between its flags and ours."""
+    """Return the command line without the "--" that may separate the launcher's flags from this program's."""
     return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None.
-
-    Defaults of settings are those of ``keima.learning.dataset_settings``, which takes too long to import for --help.
-    """
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         parents=[launch_parser()],
         allow_abbrev=False,  # abbreviated flags for the starting process would be passed on to the ranks
     )
     what = parser.add_argument_group("the training").add_argument
-    what("--data", type=Path, help="a run's folder, or files of games (default: the newest run with games, or samples)")
-    what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
     what(
         "--config",
         type=flag_type(find_experiment),
@@ -129,52 +125,18 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py, if neither --config nor --data "
         "names the game (default: chess, or that of the newest run)",
     )
-    what("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network (default: 20)")
-    what("--channels", type=as_setting("network.channels"), help="channels of its convolutions (default: 256)")
+    for name, size in SIZES.items():
+        add_setting(what, f"--{name}", f"network.{name}", dest=name, usual=size)
     what("--save-dir", type=Path, help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)")
     what(
         "--resume",
         action="store_true",
-        help="continue the newest training, or the one in --save-dir, with its settings",
+        help="continue the newest run, or the one in --save-dir, with its settings",
     )
-    what("--check", action="store_true", help="only check that all of this is valid, for --world-size ranks")
-    what("--seed", type=as_setting("run.seed"), help="of weights, order and symmetries (default: 1)")
-    what("--shuffle-positions", type=whole(), help="positions that are mixed with one another (default: 500,000)")
-    what(
-        "--checkpoint-every",
-        type=whole(),
-        help="steps between checkpoints; each epoch ends with one, too (default: 500)",
-    )
-    how = parser.add_argument_group("learning").add_argument
-    how(
-        "--batch-size",
-        type=as_setting("training.batch_size"),
-        help="positions per step, over all ranks together (default: 1024)",
-    )
-    how("--norm-batch", type=whole(2), help="positions per group of batch norm, at most (default: 256)")
-    how(
-        "--learning-rate",
-        type=as_setting("training.learning_rate"),
-        help="after the warm-up, before any decay (default: the experiment's, 0.001)",
-    )
-    how(
-        "--scale-learning-rate",
-        choices=("none", "linear", "sqrt"),
-        help=f"by batch size / {USUAL_BATCH}, or its root (default: none)",
-    )
-    how(
-        "--warmup-steps",
-        type=as_setting("training.warmup_steps"),
-        help="steps over which the learning rate rises from zero (default: the experiment's, 100)",
-    )
-    how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
-    how(
-        "--mixed-precision",
-        action=argparse.BooleanOptionalAction,
-        help="bfloat16 if the device supports it, else float16 with a scaled loss (default: no)",
-    )
-    where = parser.add_argument_group("devices and ranks; torchrun sets the ranks itself").add_argument
-    where("--rank", type=whole(0), help="number of this rank of --world-size, from 0, if you start ranks by hand")
+    what("--check", action="store_true", help="only check that the command line is valid, for --world-size ranks")
+    add_section(parser.add_argument_group("learning").add_argument, "big_learner", SETTINGS)
+    where = parser.add_argument_group("devices and ranks (torchrun sets the ranks)").add_argument
+    where("--rank", type=whole(0), help="number of this rank, from 0, if you start ranks by hand")
     where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")
     where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
@@ -194,9 +156,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def launch_parser() -> argparse.ArgumentParser:
-    """The part of the command line that says which ranks to start, and where they meet."""
+    """Return the parser of the flags that say which ranks to start, and where they meet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    which = parser.add_argument_group("starting ranks; torchrun sets all of it itself").add_argument
+    which = parser.add_argument_group("starting ranks (torchrun sets all of these)").add_argument
     which("--world-size", type=whole(), help="number of ranks; without --rank they are started here")
     which("--launch", action="store_true", help="start this machine's ranks, as launch_distributed_training.sh does")
     which("--gpus", type=whole(), help="number of ranks, with --launch (default: one per GPU of this machine)")
@@ -232,7 +194,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of this program in a folder."""
+    """Return the checkpoints of this program in a folder."""
     return sorted(folder.glob(f"{CHECKPOINT_NAME.format('*')}.pt"))
 
 
@@ -270,13 +232,13 @@ from keima.trainers.settings import default_settings, validate_settings
 
 
 def is_launcher(arguments: argparse.Namespace) -> bool:
-    """Whether this process starts ranks, instead of being one."""
+    """Return whether this process starts ranks, instead of being one."""
     is_one = arguments.rank is not None or "RANK" in os.environ
     return arguments.launch or (not is_one and (arguments.world_size or 1) > 1)
 
 
 def count_ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
-    """How many of the requested ranks train on this machine."""
+    """Return how many of the requested ranks train on this machine."""
     return count_ranks_to_start(asked, arguments.device)[0]
 
 
@@ -330,7 +292,7 @@ def begin_training(arguments: argparse.Namespace, ranks: Ranks) -> int:
 def plan_training(
     arguments: argparse.Namespace, ranks: Ranks, *, world_size: int
 ) -> tuple[dict[str, Any] | None, BigExperiment]:
-    """The checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
+    """Return the checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
 
     Sets the places of games and checkpoints in ``arguments``.
 
@@ -342,7 +304,7 @@ def plan_training(
         holds = lambda folder: bool(list_checkpoints(folder))  # noqa: E731
         arguments.save_dir = choose_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
-            print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
+            print(f"Earlier runs are kept: this one uses {arguments.save_dir}; --resume continues the newest")
     begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
     found = [load_newest_checkpoint(ranks, path) for path in candidate_checkpoints(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
@@ -353,12 +315,12 @@ def plan_training(
     arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
     path = checkpoint_path(arguments.save_dir, network_name(experiment))
     if not begun and not by_default and ranks.all_reduce_max(int(path.exists())):
-        raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
+        raise RefusedByAll(f"{path} already exists: continue it with --resume, or choose another --save-dir")
     return tree, experiment
 
 
 def make_on_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What rank 0 makes, on all ranks; plain values.
+    """Return on all ranks what ``make`` returns on rank 0; plain values.
 
     Raises:
         RefusedByAll: rank 0 cannot make it.
@@ -376,7 +338,7 @@ def make_on_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str
 
 
 def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world_size: int) -> BigExperiment:
-    """The settings: flags override the config file, which overrides what a resumed training was started with.
+    """Return the settings: flags override the config file, which overrides what a resumed training was started with.
 
     Args:
         saved: what the checkpoint has of the settings; empty for a new training.
@@ -403,7 +365,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
 
 
 def nothing_left_text(epochs: int, folder: Path) -> str:
-    """The message if the resumed training has already finished all of its epochs."""
+    """Return the message for a resumed training that has already finished all of its epochs."""
     finished = f"its {epochs} epochs are" if epochs > 1 else "its epoch is"
     return f"Nothing is left to do in {folder}: {finished} finished. --resume --epochs {epochs + 1} trains one more"
 
@@ -430,7 +392,7 @@ def configure_logging(ranks: Ranks) -> None:
 
 
 def candidate_checkpoints(arguments: argparse.Namespace) -> list[Path]:
-    """The checkpoint that the command line names, or the only one in the folder."""
+    """Return the checkpoint that the command line names, or the only one in the folder."""
     there = list_checkpoints(arguments.save_dir)
     if len(there) == 1 and not (arguments.config or arguments.blocks or arguments.channels):
         return there
@@ -438,7 +400,7 @@ def candidate_checkpoints(arguments: argparse.Namespace) -> list[Path]:
 
 
 def read_experiment(arguments: argparse.Namespace) -> Settings:
-    """The experiment that the command line names: its game, network and training.
+    """Return the experiment that the command line names: its game, network and training.
 
     Raises:
         ValueError: a file cannot be read, or a number is out of range.
@@ -457,7 +419,7 @@ def read_experiment(arguments: argparse.Namespace) -> Settings:
 
 
 def learner_settings(experiment: BigExperiment, device: str) -> Settings:
-    """The experiment with the big learner's numbers in its ``training``.
+    """Return the experiment with the big learner's settings in its ``training``.
 
     Raises:
         ValueError: a number is out of range.
@@ -483,7 +445,7 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
 
 
 def network_name(settings: Settings) -> str:
-    """The name of the network's files."""
+    """Return the name of the network's files."""
     return CHECKPOINT_NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
 
 
@@ -497,11 +459,11 @@ def check_batch_sizes(numbers: BigLearnerSettings, world_size: int) -> None:
     least = 2 * world_size
     for flag, value in (("--batch-size", numbers.batch_size), ("--norm-batch", numbers.norm_batch)):
         if value < least:
-            raise ValueError(f"{flag} {value} is too small for {world_size} ranks: take at least {least}")
+            raise ValueError(f"{flag} {value} is too small for {world_size} ranks: use at least {least}")
 
 
 def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ranks: Ranks) -> BigLearner:
-    """The training of this rank, on its own device."""
+    """Build the training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
     cores = count_usable_cores() // ranks.ranks_on_machine
@@ -569,7 +531,7 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
 
 
 def progress_printer(ranks: Ranks) -> Callable[[StepProgress | FinishedEpoch], None]:
-    """Prints what happens, on rank 0."""
+    """Return a function that prints what happens, on rank 0."""
 
     def watch(what: StepProgress | FinishedEpoch) -> None:
         if ranks.is_main:
@@ -588,7 +550,7 @@ def print_line(line: str) -> None:
 
 
 def progress_lines(what: StepProgress | FinishedEpoch, world_size: int) -> list[str]:
-    """The lines to print about a step or an epoch."""
+    """Return the lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
     if isinstance(what, FinishedEpoch):
         left_out = f", {what.num_left_out:,} games or files left out" if what.num_left_out else ""

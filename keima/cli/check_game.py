@@ -1,14 +1,14 @@
-"""Check a game: does it keep the contract, what is it like, and with which settings should it be trained?
+"""Check a game: does it keep the contract, what are its statistics, and which settings should train it?
 
     keima check-game othello.py    a file of your own
     keima check-game othello.py --options '{"size": 6}'
     keima check-game connect_four  a game that comes with Keima
     keima check-game othello.py --against openspiel:othello
 
-Random games are played in a process of its own with a time limit, so that an endless loop is reported too. If something
-is wrong, one sentence says what, where, and what to do. Otherwise there follow exact counts of the game's tree (perft),
-the length of games, the number of legal moves, how games end at random, moves a second, symmetries, a sample game, and
-a config to train it. The times in it come from a few seconds of self-play here with a network that knows nothing.
+Random games are played in a separate process with a time limit, so an endless loop is reported, too. If something is
+wrong, one sentence says what, where, and what to do. Otherwise it prints exact counts of the game's tree (perft), the
+length of games, the number of legal moves, the results of random games, moves per second, symmetries, a sample game,
+and a config to train it. Training times are estimates from a few seconds of self-play here with an untrained network.
 
 With --against, the rules are compared with OpenSpiel's, move by move (docs/openspiel.md). The first difference is
 printed with the moves that lead there and both boards. This needs the package open_spiel.
@@ -36,7 +36,7 @@ from keima.games import GAMES
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """The type of --options.
+    """Parse the value of --options.
 
     Raises:
         ArgumentTypeError: it is not a JSON object.
@@ -51,7 +51,7 @@ def parse_options(text: str) -> dict[str, Any]:
 
 
 def parse_openspiel_name(text: str) -> str:
-    """The type of --against.
+    """Parse the value of --against.
 
     Raises:
         ArgumentTypeError: it names no game of OpenSpiel's.
@@ -63,13 +63,16 @@ def parse_openspiel_name(text: str) -> str:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("game", metavar="GAME", help="a file that defines game(), or a name, such as connect_four")
     parser.add_argument("--options", type=parse_options, default={}, help="the game's options, such as '{\"size\": 6}'")
     parser.add_argument("--games", type=whole(4), default=24, help="random games to check and count (default: 24)")
     parser.add_argument(
-        "--seconds", type=number(above=0), default=180.0, help="time limit of the check, with compiling (default: 180)"
+        "--seconds",
+        type=number(above=0),
+        default=180.0,
+        help="time limit of the check, including compiling (default: 180)",
     )
     parser.add_argument(
         "--against",
@@ -106,7 +109,7 @@ WIDE = 14  # characters of a heading
 
 
 def report_lines(report: GameReport) -> Iterator[str]:
-    """The report as lines of text."""
+    """Yield the lines of the report."""
     limit = f"max_plies {report.max_plies}"
     if report.cut:
         limit += f", which {report.cut:.0%} of games reach"
@@ -124,7 +127,7 @@ def report_lines(report: GameReport) -> Iterator[str]:
 
 
 def endings_text(report: GameReport) -> str:
-    """How random games end."""
+    """Describe how random games end."""
     if report.players == 1:
         return f"mean score {report.mean_returns[0]:,.1f}"
     if report.players > 2:
@@ -137,7 +140,7 @@ def endings_text(report: GameReport) -> str:
 
 
 def table_line(heading: str, text: str) -> str:
-    """A line of a table."""
+    """Return one line of a table."""
     return f"{heading:<{WIDE}} {text}"
 
 
@@ -149,7 +152,7 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
         ValueError: OpenSpiel is not installed, or has no such game.
     """
     found = compare_named_game(game, arguments.options, arguments.against, games=arguments.games)
-    passes = f" {found.passes:,} forced passes are moves in one of the games alone." if found.passes else ""
+    passes = f" {found.passes:,} forced passes are moves in only one of the games." if found.passes else ""
     return (
         f"The rules agree with OpenSpiel's {arguments.against} in {found.games} random games with {found.positions:,} "
         f"positions. Moves are paired by {found.paired_by}.{passes}"
@@ -157,15 +160,15 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
 
 
 def expected_settings_text(proposal: Proposal) -> str:
-    """What to expect of the settings here, and how that was estimated."""
+    """Describe what to expect of these settings here, and how that was estimated."""
     hours = proposal.hours
     time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
     cores = "core" if proposal.cores == 1 else f"{proposal.cores} cores"
     return (
         f"Here, on {cores} without a GPU: about {proposal.games_per_second:.1f} games/s and {time} to a first network "
-        f"that plays sensibly,\nwhich is after about {proposal.games:,} games. The speed was measured with a network "
-        "that knows nothing; the number of games\nfollows from the size of the board and the number of legal moves, "
-        "as they went into the games that come with Keima.\nIt may be wrong by a factor of three."
+        f"that plays sensibly,\nwhich is after about {proposal.games:,} games. The speed was measured with an "
+        "untrained network; the number of games\nis an estimate from the size of the board and the number of legal "
+        "moves, by comparison with the games that come with Keima.\nIt may be off by a factor of three."
     )
 
 
@@ -194,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.rules_only:
         proposal = propose_settings(load_game(game, **arguments.options), report)
         settings = proposed_config(arguments.game, arguments.options, proposal)
-        print(f"Settings to begin with, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
+        print(f"Suggested settings, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
         print(expected_settings_text(proposal))
     return 0
 

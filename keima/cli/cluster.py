@@ -4,7 +4,7 @@
     keima cluster bootstrap worker1 worker2  install the code and its environment, and verify them
     keima cluster add HOST USER              add a machine; a running Coach uses it within seconds
     keima cluster status                     show the state of all workers
-    keima cluster restart laboratory         end and restart all workers of a group
+    keima cluster restart laboratory         restart all workers of a group
     keima cluster gather-logs DIR            copy the logs of all workers into DIR
 
 Commands take the names of workers, machines and groups. Without names, check, status, bootstrap, logs and gather-logs
@@ -32,7 +32,8 @@ from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
-from keima.config.flags import as_setting, whole
+from keima.config.descriptions import describe_setting
+from keima.config.flags import add_setting, whole
 
 MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
 COMMANDS = {
@@ -40,14 +41,15 @@ COMMANDS = {
     "bootstrap": "install the code and its environment on machines, and verify them",
     "add": "add a machine to the settings and the running Coach",
     "remove": "remove machines from the settings and the running Coach; no finished game is lost",
-    "restart": "end and restart workers",
-    "stop": "end workers, until they are restarted",
+    "restart": "restart workers",
+    "stop": "stop workers until they are restarted",
     "takeover": "have the running Coach take workers from another Coach",
     "status": "show the workers, as the Coach or else the machines report them",
     "logs": "show the ends of workers' logs",
-    "wheel": "write what a worker runs as a wheel, for pip",
+    "wheel": "write the code of a worker as a wheel, for pip",
     "gather-logs": "copy the logs of workers to this machine: into a new folder in DIR for each machine",
 }
+ADDED = ("host", "user", "name", "key_path")  # settings of a machine that are added, in words
 ABOUT_ALL = ("check", "bootstrap", "status", "logs", "gather-logs")  # without names, these are about all workers
 DONE = {"restart": "restarted", "stop": "ended", "takeover": "taken over", "remove": "removed"}
 
@@ -59,14 +61,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for command, about in COMMANDS.items():
         add = commands.add_parser(command, help=about, description=f"{about[0].upper()}{about[1:]}.").add_argument
         if command == "add":
-            add("host", metavar="HOST", help="its address, or its name in ~/.ssh/config")
-            add("user", metavar="USER", nargs="?", help="who logs in there (default: from ~/.ssh/config)")
-            add("--name", help="the machine's name (default: the first label of its host)")
-            port = as_setting("distributed.workers.port")
-            add("--port", type=port, help="port of its SSH server (default: from ~/.ssh/config)")
-            add("--key-path", help="private key (default: from ~/.ssh/config)")
+            meaning = {name: describe_setting(f"distributed.workers.{name}") for name in ADDED}
+            add("host", metavar="HOST", help=meaning["host"])
+            add("user", metavar="USER", nargs="?", help=meaning["user"])
+            add("--name", help=meaning["name"])
+            add_setting(add, "--port", "distributed.workers.port", dest="port")
+            add("--key-path", help=meaning["key_path"])
         if command in ("gather-logs", "wheel"):
-            add("folder", type=Path, metavar="DIR", help="where it is written to; created if missing")
+            add("folder", type=Path, metavar="DIR", help="output folder; created if missing")
         if command not in ("add", "wheel"):
             which = "workers, machines or groups"
             every = command in ABOUT_ALL
@@ -79,14 +81,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             help="settings file (default: the running Coach's, else configs/config.yaml)",
         )
         if command == "bootstrap":
-            add("--wheels", type=Path, metavar="DIR", help="send the packages in this folder, made by pip download")
+            add("--wheels", type=Path, metavar="DIR", help=describe_setting("distributed.pip.wheels"))
         if command == "logs":
-            add("--lines", type=whole(), default=LOG_LINES, help="of each log (default: %(default)s)")
+            add("--lines", type=whole(), default=LOG_LINES, help="lines of each log (default: %(default)s)")
         if command == "gather-logs":
-            end = "the end of a larger log is copied (default: %(default)s)"
+            end = "copy at most the last N MB of each log (default: %(default)s)"
             add("--log-megabytes", type=whole(1, 15), default=LOG_MEGABYTES, metavar="N", help=end)
         if command not in ("add", "wheel"):
-            most = "the most machines to be connected to at a time (default: %(default)s)"
+            most = "connect to at most N machines at a time (default: %(default)s)"
             add("--at-once", type=whole(1, 256), default=AT_ONCE, metavar="N", help=most)
     return parser.parse_args(move_command_first(sys.argv[1:] if argv is None else argv))
 
@@ -291,7 +293,7 @@ def show_findings(
         show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
     failed = show_summary(show, order, ready, done="ready", failed="not ready")
     if len(scans) > 1:
-        show(f"if the {len(scans)} unknown host keys are the machines' own, this adds all:")
+        show(f"if the {len(scans)} unknown host keys are genuine, this adds them all:")
         for command in scan_commands(scans):
             show(f"  {command}")
     return failed

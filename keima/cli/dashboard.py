@@ -6,8 +6,8 @@
     keima dashboard --listen 192.168.1.20  also for others in your network
 
 It prints an address with a secret token: only those who have it can read the dashboard, and nobody can change anything.
-It reads the files of runs, live or finished, and does not speak with the Coach. By default only this machine can
-connect; over SSH, it prints the command that forwards the port to your own machine. Ctrl-C ends it.
+It reads the files of runs, live or finished, and never talks to the Coach. By default only this machine can connect;
+over SSH, it prints the command that forwards the port to your own machine. Ctrl-C ends it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from keima.web.server import add_server_flags, serve
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``folders`` are the runs'."""
+    """Parse the command line; ``folders`` are the runs'."""
     parser = CommandLine(__doc__)
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help=f"folder of a run, or its name in {RUNS}/ (default: all)"

@@ -1,14 +1,4 @@
-"""Be an engine, for programs with a board: speak GTP (Go), UCI (chess) or KataGo's parallel analysis protocol (Go) on
-standard input and output.
-
-    keima gtp go9                         a Go engine, for Sabaki, GoGui ...
-    keima gtp runs/go9 --simulations 800
-    keima analysis go9                    analyses of many Go positions at once, for KaTrain ...
-    keima uci runs/chess                  a chess engine, for Cute Chess, Arena, BanksiaGUI ...
-    keima uci model-000012.model
-
-In the program with the board, name the whole command as the engine's. Only protocol goes to standard output.
-"""
+"""The engines, for programs with a board: ``keima gtp`` and ``keima analysis`` for Go, and ``keima uci`` for chess."""
 
 import argparse
 import contextlib
@@ -47,6 +37,22 @@ NAMES = {
     "uci": "the Universal Chess Interface",
     "analysis": "KataGo's analysis protocol",
 }
+EXAMPLES = {
+    "gtp": """
+    keima gtp go9                         for Sabaki, GoGui, KaTrain's opponents ...
+    keima gtp runs/go9 --simulations 800
+""",
+    "uci": """
+    keima uci runs/chess                  for Cute Chess, Arena, BanksiaGUI ...
+    keima uci model-000012.model
+""",
+}
+HELP = """\
+Play {game} as an engine that speaks {name} ({PROTOCOL}) on standard input and output.
+{examples}
+In the board program, enter the whole command as the engine's. Only protocol goes to standard output; errors go to
+standard error.
+"""
 ANALYSIS_HELP = """Analyse many positions of Go at once: speak KataGo's parallel analysis protocol on standard input and
 output.
 
@@ -61,18 +67,20 @@ Points and ownership need a network that was trained with network.predict_score 
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line: the protocol, which the verb gives, and what the user has typed."""
+    """Parse the command line: the protocol, which the verb gives, and the user's arguments."""
     protocol, *words = sys.argv[1:] if argv is None else argv
-    parser = CommandLine(ANALYSIS_HELP if protocol == "analysis" else __doc__)
+    parser = CommandLine(ANALYSIS_HELP if protocol == "analysis" else help_text(protocol))
     add = parser.add_argument
     add_network(add, nargs="?" if protocol == "analysis" else None)
-    add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
+    add("--version", type=whole(), help="which model of a run (default: the newest accepted one)")
     if protocol == "analysis":
         add_analysis_flags(add)
     else:
-        add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
+        add(
+            "--simulations", type=whole(), default=USUAL_SIMULATIONS, help="simulations per move (default: %(default)s)"
+        )
     if protocol == "gtp":
-        resign = "it resigns when its winning chance stays below this, such as 0.05 (default: never)"
+        resign = "resign when the chance of winning stays below this, such as 0.05 (default: never)"
         add("--resign", type=number(least=0, most=1), default=0.0, metavar="CHANCE", help=resign)
         add("--rules", choices=NAMED_RULES, help="the rules at the start (default: tromp-taylor)")
     arguments = parser.parse_args(words)
@@ -103,6 +111,16 @@ def add_analysis_flags(add: Callable[..., object]) -> None:
     add("-model", type=flag_type(find_network), metavar="NETWORK", help="the network, for programs that pass it so")
     for flag in ("-config", "-override-config", "-human-model"):
         add(flag, action="append", help="accepted for programs that pass it to KataGo, and ignored")
+
+
+def help_text(protocol: str) -> str:
+    """Return what ``--help`` explains."""
+    return HELP.format(
+        game="Go" if protocol == "gtp" else "chess",
+        name=NAMES[protocol],
+        PROTOCOL=protocol.upper(),
+        examples=EXAMPLES[protocol],
+    )
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
@@ -145,12 +163,12 @@ def preload_answers(arguments: argparse.Namespace) -> HandshakeResponder | None:
 
 
 def uci_name(model_version: int) -> str:
-    """The chess engine's name, with the model's version, which has no other place in UCI."""
+    """Return the chess engine's name with the model's version, which UCI has no other place for."""
     return f"{TITLE} {model_version}"
 
 
 def gtp_version(model_version: int) -> str:
-    """The Go engine's version."""
+    """Return the Go engine's version."""
     return f"{__version__} model {model_version}"
 
 
@@ -294,7 +312,7 @@ def make_analysis_engine(arguments: argparse.Namespace, loaded: EngineNetwork, w
 
 
 def starting_rules(name: str | None, game: Game) -> GtpRules:
-    """The rules that the Go engine starts with.
+    """Return the rules that the Go engine starts with.
 
     Raises:
         ValueError: the network does not play by them.

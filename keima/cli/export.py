@@ -3,8 +3,8 @@
     keima export runs/go9 go9.safetensors
     keima export go9 go9.safetensors --benchmark results/benchmark_results.json
 
-The card says what the network is, how it was trained, and how strong it is; add what you know of it. Files that are
-there already stay, unless you say --replace.
+The card says what the network is, how it was trained, and how strong it is; add what you know of it. Existing files are
+kept, unless you say --replace.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from keima.data.ledger import read_ledger
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, or its name if it is in runs/")
     parser.add_argument("file", metavar="FILE", type=Path, help="a file to write, such as go9.safetensors")
@@ -52,7 +52,9 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     read_ledger(resolve_run_folder(arguments.run)).close()
     there = [path for path in (arguments.file, arguments.file.with_suffix(".md")) if path.exists()]
     if there and not arguments.replace:
-        raise ValueError(f"already here: {', '.join(map(str, there))}; choose another name, or replace it by --replace")
+        raise ValueError(
+            f"already here: {', '.join(map(str, there))}; choose another name, or replace it with --replace"
+        )
 
 
 if __name__ == "__main__":

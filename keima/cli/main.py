@@ -53,9 +53,9 @@ VERBS = {
     "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),
     "cluster": Verb("keima.cli.cluster", "manage the machines of a cluster"),
     "worker": Verb("keima.cli.worker", "play games in one worker folder, as the Coach asks"),
-    "ppo": Verb("keima.cli.ppo", "train a trading policy by PPO"),
-    "big-learner": Verb("keima.cli.big_learner", "train a big network on recorded games, by DDP"),
-    "completion": Verb("keima.cli.completion", "print what makes your shell complete keima's words"),
+    "ppo": Verb("keima.cli.ppo", "train a trading policy with PPO"),
+    "big-learner": Verb("keima.cli.big_learner", "train a big network on recorded games, with DDP"),
+    "completion": Verb("keima.cli.completion", "print completion code for your shell"),
 }
 
 
@@ -81,7 +81,7 @@ def run_verb(verb: str, words: list[str]) -> int:
     """Run the program of a verb with these words; returns its exit code."""
     sys.argv = [f"keima {verb}", *VERBS[verb].words, *words]
     if find_spec(VERBS[verb].module) is None:  # the wheel that a main node sends to its workers
-        print(f"keima {verb}: this is a worker's part of Keima, which has `keima worker` alone", file=sys.stderr)
+        print(f"keima {verb}: this installation is for workers and has only `keima worker`", file=sys.stderr)
         return 2
     runpy.run_module(VERBS[verb].module, run_name="__main__")
     return 0

@@ -3,8 +3,8 @@
     keima new-game othello            writes othello.py, othello.yaml and test_othello.py here
     keima new-game othello --kernels  the same as kernels, for speed or for games with chance
 
-The game is four in a row on a board of 5 x 5. Change it into yours, and see what is wrong and what to do about it with
-`keima check-game othello.py`. Existing files are never overwritten.
+The game is four in a row on a board of 5 x 5. Change it into yours; `keima check-game othello.py` says what is wrong
+and what to do about it. Existing files are never overwritten.
 """
 
 import argparse
@@ -26,7 +26,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 def parse_game_name(text: str) -> str:
-    """The type of NAME.
+    """Parse NAME.
 
     Raises:
         ArgumentTypeError: it cannot be the name of a file of Python.
@@ -37,9 +37,9 @@ def parse_game_name(text: str) -> str:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
-    parser.add_argument("name", metavar="NAME", type=parse_game_name, help="of the game, such as othello")
+    parser.add_argument("name", metavar="NAME", type=parse_game_name, help="name of the game, such as othello")
     parser.add_argument("--kernels", action="store_true", help="write kernels instead of plain functions")
     return parser.parse_args(argv)
 
@@ -57,7 +57,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 
 def files_to_copy(arguments: argparse.Namespace) -> dict[Path, Path]:
-    """The files to write, and what each is a copy of."""
+    """Return the files to write, and what each is a copy of."""
     name, kind = arguments.name, "kernels" if arguments.kernels else "plain"
     return {
         Path(f"{name}.py"): TEMPLATES / f"{kind}.py",

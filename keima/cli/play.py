@@ -36,16 +36,16 @@ USUAL_SIMULATIONS = 400
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
     add_network(add)
-    add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
+    add("--version", type=whole(), help="which model of a run (default: the newest accepted one)")
     add("--simulations", type=whole(), help="simulations per move (default: 400; with --web two seconds)")
     add("--second", action="store_true", help="let the network move first")
     add("--watch", action="store_true", help="watch it play a one-player game to the end")
     add("--seed", type=whole(0, HIGHEST_SEED), help="seed of random events (default: a different game each time)")
-    resign = "it resigns when its winning chance stays below this, such as 0.05"
+    resign = "resign when the chance of winning stays below this, such as 0.05"
     add("--resign", type=number(least=0, most=1), metavar="CHANCE", help=resign)
     add("--web", action="store_true", help="play in a browser, at the address that it prints")
     add_server_flags(parser.add_argument_group("with --web"))
@@ -139,7 +139,7 @@ class Opponent:
         self._search, self._resignation = search, Resignation(resign_below)
 
     def find_move(self, session: GameSession) -> tuple[int, float]:
-        """Its best action, and its expectation for the player to move."""
+        """Return the network's best action, and its expectation for the player to move."""
         found = self._search.find(session.state[None])
         return int(found.actions[0]), float(found.values[0])
 
@@ -157,7 +157,7 @@ class Opponent:
 
 
 def painted_board(session: GameSession) -> Text:
-    """The board in colours, with the last move marked and named."""
+    """Return the board in colours, with the last move marked and named."""
     game, now = session.game, session.game.render(session.state)
     if game.num_players == 1:
         return Text(now)
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--second: {game.name} is a one-player game")
         if game.num_players > 1 and arguments.watch:
             shows = keima("results RUN --game 1")
-            raise ValueError(f"--watch: {game.name} is no one-player game; {shows} shows the games of a run")
+            raise ValueError(f"--watch: {game.name} is not a one-player game; {shows} shows the games of a run")
         settings = SearchSettings(forced_playouts=False)
         scoring, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
@@ -263,7 +263,7 @@ def watch_game(session: GameSession, opponent: Opponent, console: Console) -> No
 
 
 def expectation_text(game: Game, value: float) -> str:
-    """The result that the network expects, as text."""
+    """Return the result that the network expects, as text."""
     if game.num_players == 1:
         return f"and expects {value:,.0f} points more"
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
@@ -300,7 +300,7 @@ def handle_line(session: GameSession, opponent: Opponent, command: str) -> Itera
 
 
 def example_moves(session: GameSession) -> str:
-    """Some legal moves."""
+    """Return some legal moves, as text."""
     legal = np.random.default_rng(0).permutation(session.game.legal_actions(session.state))[:EXAMPLES]
     return ", ".join(move_name(session.game, session.state, int(action)) for action in legal)
 

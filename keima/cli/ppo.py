@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a trading policy with a memory (PPO with an LSTM) on a file of prices or on simulated markets.
 
-This is a simulation: no real money is involved, and a simulated profit promises no real one.
+This is a simulation: no real money is involved, and a simulated profit is no promise of a real one.
 
     keima ppo                                    simulated markets, one process
     keima ppo --data prices.csv --episodes 5000  prices: timestamp,open,high,low,close,volume
@@ -12,10 +12,10 @@ This is a simulation: no real money is involved, and a simulated profit promises
     keima ppo --smoke                            smoke test: the same program, shrunk to seconds
 
 In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
-The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
-0 trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one
-process with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without
-GPUs, at most one per core.
+The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank 0
+trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one process
+with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without GPUs, at
+most one per core.
 
     Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
 
@@ -23,13 +23,14 @@ Each such line shows means over the episodes since the line before it: the rewar
 the share of closed trades that made a profit, the trades closed per episode, and the positions still open at its end.
 docs/ppo.md explains every number.
 
---checkpoint-dir receives ppo_lstm_episode_N.pt (network, scales, optimizer, environments: all that --resume needs),
-training_stats.json and TensorBoard files. Without it, each new run gets its own folder: checkpoints_ppo,
-checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log | grep "Episode".
-Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
+--checkpoint-dir is the output folder: ppo_lstm_episode_N.pt (network, scales, optimizer and environments: all that
+--resume needs), training_stats.json and TensorBoard files. Without it, each new run gets its own folder:
+checkpoints_ppo, checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log |
+grep "Episode". Ctrl-C saves a checkpoint and exits; a second Ctrl-C exits at once.
 
 NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) apply where GPUs communicate.
-NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects the GPUs.
+NCCL_TIMEOUT is the time in seconds that ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects
+the GPUs.
 """
 
 if __name__ == "__main__":
@@ -42,6 +43,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from keima.base.disk_words import error_text
@@ -50,11 +52,12 @@ from keima.base.system.command_line import CommandLine, program_name, relaunch_c
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
+from keima.config.flags import HIGHEST_PORT, add_section, whole
 from keima.learning.ranks.meeting import DEFAULT_PORT
 
 log = logging.getLogger("keima.ppo.trainer")
 
+SETTINGS = "keima.ppo.settings.TraderSettings"  # by name: importing it would delay --help
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
 CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
@@ -85,18 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None.
-
-    Ranges and defaults of settings are those of ``keima.ppo.settings``, which takes too long to import for --help.
-    """
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(
         __doc__,
         allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
     )
+    add_settings = partial(add_section, settings=SETTINGS)
 
     run = parser.add_argument_group("the run").add_argument
     run("--config", type=flag_type(find_experiment), help="settings; flags override them")
-    run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
+    add_settings(run, "run")
     run(
         "--checkpoint-dir",
         type=Path,
@@ -108,40 +109,16 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="continue the newest run, or the one in --checkpoint-dir, with its settings",
     )
-    run("--seed", type=whole(0, HIGHEST_SEED), help="seed of all random numbers (default: 1)")
     run("--log-interval", type=whole(), default=10, help="episodes between output lines (default: %(default)s)")
     run("--smoke", action="store_true", help="smoke test: the same run, shrunk to seconds")
 
     market = parser.add_argument_group("the market").add_argument
-    market("--data", type=Path, help="a price history, .csv or .parquet (default: simulated markets)")
-    market("--max-gap", type=number(least=0), help="largest step between rows, in usual steps; 0: any (default: 6)")
-    market("--window", type=whole(2), help="bars per episode (default: 256)")
-    market("--capital", type=number(above=0), help="dollars at the start of an episode (default: 10000)")
-    market("--max-positions", type=whole(), help="open at once (default: 5)")
-    market("--lot", type=number(above=0), help="value of a new position, as a share of the capital (default: 0.2)")
-    market("--fee", type=number(least=0, below=1), help="share of the traded value (default: 0.0005)")
-    market("--slippage", type=number(least=0, below=1), help="share of the price, always a loss (default: 0.0002)")
-    market("--short", action=argparse.BooleanOptionalAction, help="allow short positions (default: yes)")
+    add_settings(market, "history")
+    add_settings(market, "trading")
 
     learning = parser.add_argument_group("learning").add_argument
-    learning("--num-envs", type=whole(), help="environments per rank (default: 8)")
-    learning("--update-interval", type=whole(), help="steps between updates, of all environments (default: 128)")
-    learning("--learning-rate-actor", type=number(above=0), help="of the policy and a shared LSTM (default: 0.0003)")
-    learning("--learning-rate-critic", type=number(above=0), help="of the value function (default: 0.001)")
-    learning("--epochs", type=whole(), help="passes over the steps of an update (default: 4)")
-    learning("--minibatches", type=whole(), help="per pass (default: 4)")
-    learning("--sequence-length", type=whole(), help="steps of backpropagation through time (default: 16)")
-    learning("--gamma", type=number(least=0, most=1), help="discount per step (default: 0.99)")
-    learning("--gae-lambda", type=number(least=0, most=1), help="of generalized advantage estimation (default: 0.95)")
-    learning("--clip-coef", type=number(above=0), help="PPO's clipping range around a ratio of 1 (default: 0.2)")
-    learning("--clip-values", action=argparse.BooleanOptionalAction, help="clip value changes, too (default: no)")
-    learning("--ent-coef", type=number(least=0), help="weight of the policy's entropy (default: 0.01)")
-    learning("--vf-coef", type=number(least=0), help="weight of the value loss (default: 0.5)")
-    learning("--clip-norm", type=number(above=0), help="largest gradient norm (default: 0.5)")
-    learning("--target-kl", type=number(least=0), help="an update ends at 1.5 times this; 0: no limit (default: 0.03)")
-    learning("--lstm-size", type=whole(), help="units of each LSTM (default: 128)")
-    learning("--shared-lstm", action=argparse.BooleanOptionalAction, help="one LSTM for actor and critic (default: no)")
-    learning("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits (default: no)")
+    add_settings(learning, "training")
+    add_settings(learning, "network")
 
     where = parser.add_argument_group("devices and ranks").add_argument
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
@@ -305,7 +282,7 @@ def print_introduction(
 
 
 def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
-    """The settings of the run, and the checkpoint to resume from; sets ``arguments.checkpoint_dir``.
+    """Return the settings of the run, and the checkpoint to resume from; set ``arguments.checkpoint_dir``.
 
     Raises:
         ValueError: the settings are invalid, or do not fit what the folder holds; the message names the flag.
@@ -323,12 +300,12 @@ def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSett
     if arguments.resume and saved is None:
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
     if not begun and not default and ranks.all_reduce_max(len(list_checkpoints(folder))):
-        raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
+        raise ValueError(f"{folder} already holds a run: continue it with --resume, or choose another --checkpoint-dir")
     return settings_of(arguments, saved), saved
 
 
 def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> TraderSettings:
-    """The settings: flags override the config file, which overrides those that a resumed run was started with.
+    """Return the settings: flags override the config file, which overrides those that a resumed run was started with.
 
     Raises:
         ConfigError: the config file is wrong.
@@ -351,7 +328,7 @@ def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> T
 
 
 def nothing_left_text(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
-    """A sentence if the resumed run has already finished all of its episodes; otherwise empty."""
+    """Return a sentence if the resumed run has already finished all of its episodes; otherwise an empty text."""
     over, wanted = saved.state.counters["episodes_over"], settings.run.episodes
     if over < wanted:
         return ""
@@ -364,7 +341,7 @@ def nothing_left_text(settings: TraderSettings, saved: PPOCheckpoint, folder: Pa
 def build_trainer(
     settings: TraderSettings, worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
 ) -> PPOTrainer:
-    """The trainer of this rank."""
+    """Build the trainer of this rank."""
     seed = settings.run.seed
     seed_weights(seed_stream(seed, "network"))
     network = ActorCritic(
@@ -387,14 +364,14 @@ def build_trainer(
 
 
 def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
-    """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
+    """Return how many threads step this rank's worlds: with a GPU its share of the cores, which are otherwise idle."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
     return max(1, count_usable_cores() // ranks.ranks_on_machine)
 
 
 def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:
-    """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
+    """Build the accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
 
     Args:
         rounds_over: rounds of the resumed run; its markets must differ from those that it started with.
@@ -412,7 +389,7 @@ def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0
 
 
 def environments_text(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
-    """The environments of all ranks, for people."""
+    """Describe the environments of all ranks."""
     each, data = settings.training.num_envs, settings.history.data
     others = (ranks.world_size - 1) * each
     if not data:

@@ -43,7 +43,7 @@ LAST_ITERATIONS = 20  # iterations shown
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``paths`` are the statistics files that it names, and ``path`` is the first one."""
+    """Parse the command line; ``paths`` are the statistics files that it names, and ``path`` is the first one."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -143,7 +143,7 @@ PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curv
 
 
 def summary_lines(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
-    """The results of the run, as titles and texts."""
+    """Return the results of the run, as titles and texts."""
     last = rows[-1]
     planned = f" of {last.iterations:,}" if last.iterations else ""
     speed = f", {format_rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
@@ -161,7 +161,7 @@ def summary_lines(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, st
 
 
 def best_metrics(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
-    """The best result of each measurement: its title, text, and model version."""
+    """Return the best result of each measurement: its title, text, and model version."""
     evaluations = [row.evaluation for row in rows if row.evaluation]
     search = [
         (evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None
@@ -197,13 +197,13 @@ def best_metrics(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
 
 
 def model_path_text(run_dir: Path, version: int) -> str:
-    """The path of a model of the run, or a note that it is gone."""
+    """Return the path of a model of the run, or a note that it is gone."""
     path = run_dir / "models" / f"model-{version:06d}.model"
     return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
 
 
 def report_lines(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
-    """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
+    """Return the table of the ``last`` iterations, sparklines over all of them, and the summary."""
     titles = summary_lines(rows, run_dir)
     lines = [
         *table_lines(history_columns(rows), rows[-last:], width),
@@ -250,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_results(path: Path) -> tuple[list[Round], list[StatsRow]]:
-    """The rounds of a PPO run, or the iterations of any other; one of both is empty.
+    """Read the rounds of a PPO run, or the iterations of any other run; the other list is empty.
 
     Raises:
         ValueError: both are, or it is not a statistics file.
@@ -273,7 +273,7 @@ def compare_runs(args: argparse.Namespace) -> int:
     found = [read_results(path) for path in args.paths]
     of_ppo = [bool(rounds) for rounds, _ in found]
     if any(of_ppo) and not all(of_ppo):
-        raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
+        raise ValueError(f"{args.paths[of_ppo.index(True)]} is a PPO run: compare it only with other PPO runs")
     folders = [path.parent.resolve() for path in args.paths]
     names = [folder.name for folder in folders]
     names = names if len(set(names)) == len(names) else list(map(str, folders))
@@ -313,7 +313,7 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
 
 
 def terminal_svg(lines: Sequence[Text]) -> bytes:
-    """A terminal with these lines, as a self-contained SVG file."""
+    """Draw a terminal with these lines as a self-contained SVG file."""
     console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     for line in lines:
         console.print(line, soft_wrap=True)
@@ -370,7 +370,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
 
 
 def load_predictor(run_dir: Path) -> Predict | None:
-    """The predictions of a run's newest network, if it has learned any.
+    """Load the predictions of a run's newest network; None if it has learned none.
 
     Raises:
         ValueError: there is no such run, or this program does not play it.
@@ -387,7 +387,7 @@ def load_predictor(run_dir: Path) -> Predict | None:
 
 
 def newest_calibration(run_dir: Path) -> list[CalibrationBin]:
-    """The calibration of search in the newest games; empty if they cannot be read."""
+    """Return the calibration of search in the newest games; empty if they cannot be read."""
     try:
         return measure_calibration(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
     except ValueError:

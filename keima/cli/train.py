@@ -16,7 +16,7 @@ A second Ctrl-C ends it at once; no finished game is lost then either. A game wi
 `keima check-game` proposes, in a new file beside it.
 
 Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; see docs/operations.md.
-`python start_main.py` takes the same words as `keima train`.
+`python start_main.py` takes the same arguments as `keima train`.
 """
 
 if __name__ == "__main__":
@@ -157,7 +157,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
     if arguments.game and not arguments.config.exists():
         print_status(f"{arguments.game} has no settings yet: checking it, and measuring how fast it is played here")
         write_proposal(arguments.game, arguments.config)
-        print_status(f"wrote {arguments.config}: settings to begin with")
+        print_status(f"wrote {arguments.config}: suggested settings")
     path, settings = read_settings(arguments)
     with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:

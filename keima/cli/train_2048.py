@@ -39,6 +39,7 @@ from typing import Any
 from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
+from keima.config.descriptions import describe_setting
 from keima.config.flags import add_set, add_setting, given_settings, whole
 
 CHECKPOINTS = Path("checkpoints")
@@ -63,6 +64,10 @@ SETTINGS = {
     "--minutes": "run.minutes",
     "--seed": "run.seed",
 }
+DEVICES = (
+    ("--device", "training.device", ("auto", "cpu", "cuda")),
+    ("--self-play-device", "self_play.device", ("auto", "cpu")),
+)
 SMOKE_WORKERS = 2
 
 
@@ -74,22 +79,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; a flag that is not given is None."""
+    """Parse the command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
 
     for flag, key in SETTINGS.items():
         add_setting(add, flag, key, usual=DEFAULTS.get(key))
-    add("--height", dest="game.options.height", type=whole(2, 5), help="rows of the board, 2 to 5 (default: 4)")
-    add("--width", dest="game.options.width", type=whole(2, 5), help="columns of the board, 2 to 5 (default: 4)")
+    add(
+        "--height",
+        dest="game.options.height",
+        metavar="N",
+        type=whole(2, 5),
+        help="rows of the board, 2 to 5 (default: 4)",
+    )
+    add(
+        "--width",
+        dest="game.options.width",
+        metavar="N",
+        type=whole(2, 5),
+        help="columns of the board, 2 to 5 (default: 4)",
+    )
     workers = parser.add_mutually_exclusive_group()
-    share = "self-play processes, an even number for each GPU (default: one per core, at least 2 per GPU)"
-    add_setting(workers.add_argument, "--workers", "self_play.workers", help=share)
+    share = "one per core, at least 2 per GPU; an even number for each GPU"
+    add_setting(workers.add_argument, "--workers", "self_play.workers", usual=share)
     workers.add_argument("--workers-per-gpu", type=whole(), help="self-play processes per GPU")
-    device = "where to train and play (default: on the GPUs, if there are any)"
-    add("--device", dest="training.device", choices=("auto", "cpu", "cuda"), help=device)
-    where = "where the workers play; cpu keeps them off the GPUs, training is unaffected (default: as --device)"
-    add("--self-play-device", dest="self_play.device", choices=("auto", "cpu"), help=where)
+    for flag, key, devices in DEVICES:
+        add(flag, dest=key, choices=devices, help=describe_setting(key))
     weights = "start from the weights in this file, of a network with the same --filters and --blocks"
     add("--checkpoint", type=Path, help=weights)
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
@@ -134,7 +149,8 @@ from keima.trainers.settings import apply_given, trainer_settings, validate_sett
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings of the requested run: the guide's or those of the resumed run, with those on the command line.
+    """Return the settings of the requested run: the guide's or those of the resumed run, with those on the command
+    line.
 
     Raises:
         ConfigError, ValueError: the run's settings cannot be read, or are of another game; a number is out of range.
@@ -206,7 +222,7 @@ def load_initial_weights(model: Any, path: Path) -> None:
 
 
 def epochs_in_name(path: Path | None) -> int:
-    """The number in a file name such as model_epoch_50.pth; 0 if there is none."""
+    """Return the number in a file name such as model_epoch_50.pth; 0 if there is none."""
     match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
     return int(match[1]) if match else 0
 

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; a flag that is not given is None."""
+    """Return the parser of the command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
     devices = "GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)"
@@ -90,8 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_setting(add, "--parallel-games", "self_play.parallel_games")
     kind = "type of network (default: spiking, or as in --config)"
     add("--network", dest="network.type", choices=("resnet", "spiking"), help=kind)
-    steps = f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)"
-    add_setting(add, "--time-steps", "network.time_steps", help=steps)
+    add_setting(add, "--time-steps", "network.time_steps", usual=f"{DEFAULT_TIME_STEPS}, or as in --config")
     for flag, key in SETTINGS.items():
         add_setting(add, flag, key)
     add_set(add)
@@ -100,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments on the command line."""
+    """Parse the command line."""
     line = make_parser()
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.save_dir is None:
@@ -137,7 +136,7 @@ from keima.trainers.settings import apply_given, default_settings, load_shipped_
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; ``document`` has the settings of the experiment or of the resumed run.
+    """Parse the command line, and read into ``document`` the settings of the experiment or of the resumed run.
 
     Raises:
         ConfigError: they cannot be read.
@@ -156,13 +155,13 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_saved_gpus(save_dir: Path) -> str | None:
-    """The devices that the run last played on."""
+    """Return the devices that the run last played on."""
     mark = save_dir / SAVED_GPUS
     return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
 def new_experiment(game: str) -> dict[str, Any]:
-    """The sections of a new run of ``game``.
+    """Return the sections of a new run of ``game``.
 
     Strength is not measured during the run: use scripts/benchmark.py.
     """
@@ -180,7 +179,7 @@ def new_experiment(game: str) -> dict[str, Any]:
 
 
 def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> Settings:
-    """The settings of the requested run: those of the experiment, with those on the command line.
+    """Return the settings of the requested run: those of the experiment, with those on the command line.
 
     Raises:
         ValueError: a number is out of range.
@@ -219,7 +218,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
     for line in banner(settings, slots):
         say(line)
     if arguments.gpus and "cpu" not in arguments.gpus and not slots[0].device:
-        say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
+        say(f"No GPU was found: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
     ended = train_on_devices(arguments.save_dir, settings, slots, resume=arguments.resume, say=say)
     print_summary(console, arguments.save_dir, ended)
@@ -227,7 +226,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
 
 
 def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
-    """The lines that a run prints first: what it is, and where it trains and plays."""
+    """Return the lines that a run prints first: what it is, and where it trains and plays."""
     kind = " SNN" if settings.network.type == "spiking" else ""
     devices = list(dict.fromkeys(slot.title for slot in slots))
     numbers = [int(title.split()[1]) for title in devices]

@@ -6,7 +6,7 @@
 
 The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
 positions in which search's move throws away what perfect play would get, "Policy err" the same for the network's first
-choice without search; Elo is relative to a random player at 0. Metrics that were not measured are left out.
+choice without search. Elo is relative to a random player at 0. Metrics that were not measured are left out.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from keima.base.system.start import parse_before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it names."""
+    """Parse the command line; ``path`` is the statistics file that it names."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -58,7 +58,7 @@ def check_inputs(args: argparse.Namespace) -> None:
 
 
 def missing_text(path: Path) -> str:
-    """What is missing, or nothing; a run's file may appear later, but not its folder."""
+    """Return what is missing, or an empty text; a run's file may appear later, but not its folder."""
     if not path.parent.is_dir() or (not path.exists() and path.name != STATS_NAME):
         return f"there is no {path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
     return ""
@@ -85,7 +85,7 @@ STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after three usual du
 
 
 class WatchConsole(Console):
-    """A console that leaves a broken pipe to us."""
+    """A console that leaves a broken pipe to the caller."""
 
     def on_broken_pipe(self) -> None:
         """Raise it; rich would end the program as failed.
@@ -123,18 +123,18 @@ class WatchedStats:
             self.problem = str(error)
 
     def seconds_since_iteration(self) -> float:
-        """Seconds since the last iteration ended."""
+        """Return the seconds since the last iteration ended."""
         return max(time.time() - self.written, 0.0)
 
     def has_finished(self) -> bool:
-        """Whether the run has reached its planned end."""
+        """Return whether the run has reached its planned end."""
         last = self.rows[-1]
         return last.iteration == last.iterations or (
             last.seconds_left is not None and last.seconds_left <= POLL_SECONDS
         )
 
     def notice_text(self) -> str:
-        """What the reader should know about the metrics, or nothing."""
+        """Return what the reader should know about the metrics, or an empty text."""
         if self.problem or not self.rows or self.has_finished():
             return self.problem
         folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
@@ -150,7 +150,7 @@ class WatchedStats:
 
 
 def make_screen(stats: WatchedStats) -> ScreenFrame:
-    """The screen of a terminal."""
+    """Return the screen of a terminal."""
     name = stats.path.resolve().parent.name
     if not stats.rows:
         return ScreenFrame(name=name, game="", note=stats.notice_text())
@@ -201,7 +201,7 @@ def watch_lines(stats: WatchedStats, console: Console) -> None:
 
 
 def reader_is_gone(console: Console) -> bool:
-    """Whether the reader has closed the output, as when an SSH connection ends."""
+    """Return whether the reader has closed the output, as when an SSH connection ends."""
     try:
         output = console.file.fileno()
     except (OSError, ValueError):  # no file of the system's
@@ -212,9 +212,9 @@ def reader_is_gone(console: Console) -> bool:
 
 
 def unreadable_text(path: Path) -> str:
-    """The message about a file that this user may not read."""
+    """Return the message about a file that this user may not read."""
     user = pwd.getpwuid(os.geteuid()).pw_name
-    remedy = f"start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
+    remedy = f"run this program as the user who trains, or ask them to allow it (chmod o+rX {path.parent})"
     return f"{path} may not be read by {user}: {remedy}"
 
 
@@ -245,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def unwatchable_reason(stats: WatchedStats, *, once: bool) -> str:
-    """Why there is nothing to watch yet, or nothing."""
+    """Return why there is nothing to watch yet, or an empty text."""
     if once and not stats.rows:
         return stats.problem or f"{stats.path} holds no iterations yet"
     return ""

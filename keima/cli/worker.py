@@ -6,7 +6,7 @@ games. Start it by hand to see what a worker does:
 
     keima worker --folder workers/worker1 --gpu 0
 
-It watches the folder's inbox for its assignment, puts finished games into its outbox, and ends by itself if no Coach
+It watches the folder's inbox for its assignment, puts finished games into its outbox, and exits by itself if no Coach
 has asked for games for a while. On Ctrl-C or kill it hands over its finished games. A second Ctrl-C ends it at once.
 """
 
@@ -31,6 +31,7 @@ from keima.base.system.command_line import CommandLine
 from keima.base.system.logs import set_log_handler
 from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
 from keima.cluster.agent.process import CommandFailed, claim_place, hold_lock, release_place
+from keima.config.descriptions import describe_setting
 from keima.config.flags import whole
 from keima.games import GAMES
 from keima.worker import WORKER_CLASS
@@ -45,7 +46,7 @@ ENDED_SECONDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be put right, or 3 if the folder
+    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be fixed, or 3 if the folder
     has its worker.
     """
     arguments = parse(argv)
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("the worker cannot start: %s", error)
         return 2
     if other is not None:
-        log.error("%s has its worker already: process %d", folder, other)
+        log.error("%s already has a worker: process %d", folder, other)
         return ALREADY_RUNNING
     assigned = arguments.scheduled and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if not assigned:
@@ -105,16 +106,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--gpu",
         type=whole(0),
         metavar="N",
-        help="play on this GPU, as nvidia-smi numbers them, and never on the CPU instead (default: on one core of the "
+        help="play on this GPU, as numbered by nvidia-smi, and never on the CPU instead (default: on one core of the "
         "CPU)",
     )
     parser.add_argument(
         "--worker-class",
         default=WORKER_CLASS,
         metavar="MODULE.CLASS",
-        help=f"the worker's class (default: {WORKER_CLASS})",
+        help=f"{describe_setting('distributed.worker_class')} (default: {WORKER_CLASS})",
     )
-    scheduled = "be a job of a scheduler such as Slurm: on the GPU that it has assigned, in place of an ended job"
+    scheduled = "run as a job of a scheduler such as Slurm: on the GPU that it assigned, in place of an ended job"
     parser.add_argument("--scheduled", action="store_true", help=scheduled)
     parser.add_argument("--log", type=Path, metavar="FILE", help="log file (default: the terminal)")
     return parser.parse_args(argv)

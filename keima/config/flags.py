@@ -1,15 +1,19 @@
-"""Types of numeric flags: values out of range are rejected with the flag and the range, before anything is imported or
-written.
+"""Flags of programs. A flag for a setting takes its type, default and help from where the setting is declared.
+
+Values out of range are rejected with the flag and the range, before anything is imported or written.
 """
 
 import argparse
+import ast
 import difflib
+import importlib
 import math
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from keima.config.descriptions import describe_setting
+from keima.config.descriptions import MAIN, DeclaredSetting, declared_settings, describe_setting
 from keima.config.own_modules import ModuleProblem, keep_module
 
 HIGHEST_SEED = 2**63 - 1
@@ -17,7 +21,7 @@ HIGHEST_PORT = 65_535
 
 
 def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int]:
-    """The type of a flag that takes an integer from ``least`` to ``most``, both included."""
+    """Return the type of a flag that takes an integer from ``least`` to ``most``, both included."""
     low = "" if least is None else f" from {least:,}"
     expected = f"expected a whole number{low}{'' if most is None else f' to {most:,}'}"
 
@@ -36,7 +40,7 @@ def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int
 def number(
     *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
 ) -> Callable[[str], float]:
-    """The type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
+    """Return the type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
     low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
     upwards = " and up to" if above is not None else " to" if least is not None else " up to"
     high = f"{upwards} {most:g}" if most is not None else f" and below {below:g}" if below is not None else ""
@@ -57,7 +61,9 @@ def number(
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:
-    """The type of a flag that takes a game: the name of a shipped one, or a file of one's own, such as my_game.py."""
+    """Return the type of a flag that takes a game: the name of a shipped one, or a file of the user's, such as
+    my_game.py.
+    """
 
     def read(text: str) -> str:
         if text in shipped:
@@ -73,8 +79,8 @@ def game_among(shipped: Collection[str]) -> Callable[[str], str]:
     return read
 
 
-def as_setting(key: str) -> Callable[[str], float]:
-    """The type of a flag that takes the range of the numeric setting with this dotted key.
+def as_setting(key: str, settings: str = MAIN) -> Callable[[str], float]:
+    """Return the type of a flag that takes the range of the numeric setting with this dotted key.
 
     The settings are imported when the flag is first parsed, so that ``--help`` does not wait for them.
     """
@@ -82,7 +88,8 @@ def as_setting(key: str) -> Callable[[str], float]:
     def read(text: str) -> float:
         from keima.config.load import number_schema
 
-        schema = number_schema(key)
+        module, _, kind = settings.rpartition(".")
+        schema = number_schema(key, getattr(importlib.import_module(module), kind))
         least, above, most, below = (
             schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         )
@@ -93,21 +100,69 @@ def as_setting(key: str) -> Callable[[str], float]:
     return read
 
 
-def add_setting(add: Callable[..., Any], flag: str, key: str, *, usual: object = None, **options: Any) -> None:
+def add_setting(add: Callable[..., Any], flag: str, key: str, *, dest: str | None = None, usual: object = None) -> None:
     """Add a flag that gives the numeric setting with this dotted key, and says what the setting means.
-
-    The parsed value is kept under the key, where ``given_settings`` finds it.
 
     Args:
         add: a parser's ``add_argument``.
         flag: the flag.
         key: the key.
+        dest: under what name the parsed value is kept; by default under the key, where ``given_settings`` finds it.
         usual: what the program takes by default, for the help.
-        options: further arguments of ``add``.
     """
-    default = "" if usual is None else f" (default: {usual})"
-    options.setdefault("help", f"{describe_setting(key)}{default}".replace("%", "%%"))
-    add(flag, type=as_setting(key), dest=key, metavar=flag.strip("-").replace("-", "_").upper(), **options)
+    about, _ = _split_description(key, MAIN)
+    add(flag, type=as_setting(key), dest=dest or key, metavar=_metavar(flag), help=_help_text(about, usual))
+
+
+def add_section(add: Callable[..., Any], section: str, settings: str) -> None:
+    """Add a flag for each setting of a section: of its name, type, default and meaning.
+
+    Text is taken to be the path of a file. The parsed value is kept under the setting's name, and is None if the flag
+    is not given.
+
+    Args:
+        add: a parser's ``add_argument``.
+        section: the section's dotted key.
+        settings: the class of the program's settings, as module.Class.
+    """
+    for name, declared in declared_settings(section, settings).items():
+        flag, key = f"--{name.replace('_', '-')}", f"{section}.{name}"
+        about, unset = _split_description(key, settings)
+        usual = unset if declared.default == "None" else _default_text(ast.literal_eval(declared.default))
+        add(flag, help=_help_text(about, usual), **_value_options(flag, key, declared, settings))
+
+
+def _value_options(flag: str, key: str, declared: DeclaredSetting, settings: str) -> dict[str, Any]:
+    """Return what ``add_argument`` needs to know of the values of a setting."""
+    if declared.kind == "bool":
+        return {"action": argparse.BooleanOptionalAction}
+    if declared.kind.startswith("Literal["):
+        return {"choices": ast.literal_eval(declared.kind.removeprefix("Literal"))}
+    if declared.kind.startswith("Line"):
+        return {"type": Path}
+    return {"type": as_setting(key, settings), "metavar": _metavar(flag)}
+
+
+def _metavar(flag: str) -> str:
+    return flag.strip("-").replace("-", "_").upper()
+
+
+def _split_description(key: str, settings: str) -> tuple[str, str | None]:
+    """Return a setting's description without what null or auto means, which no flag can be, and that meaning."""
+    about, *unset = re.split("; (?:null|auto): ", describe_setting(key, settings), maxsplit=1)
+    return about, unset[0] if unset else None
+
+
+def _help_text(about: str, usual: object) -> str:
+    """Return the help of a flag."""
+    return f"{about}{'' if usual is None else f' (default: {usual})'}".replace("%", "%%")
+
+
+def _default_text(value: bool | float | str) -> str:
+    """Return a default in the words of a command line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def add_set(add: Callable[..., Any]) -> None:
@@ -119,13 +174,13 @@ def add_set(add: Callable[..., Any]) -> None:
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that a command line gives, by dotted key."""
+    """Return the settings that a command line gives, by dotted key."""
     flags = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
     return {**dict(arguments.set), **flags}
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """The type of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
+    """Parse the value of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
     from keima.config.load import known_keys, read_value
     from keima.config.older_options import RENAMED
 
@@ -144,7 +199,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def complete_keys(prefix: str, **_: object) -> list[str]:
-    """What a shell completes the word after ``--set`` by."""
+    """Return how a shell may complete the word after ``--set``."""
     from keima.config.load import known_keys
 
     return [f"{key}=" for key in known_keys() if key.startswith(prefix)]

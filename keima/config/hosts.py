@@ -13,10 +13,11 @@ SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def hosts_of(text: str) -> tuple[str, ...]:
-    """The hosts that ``text`` stands for, in its order; numbers keep the leading zeros of a range's first number.
+    """Return the hosts that ``text`` stands for, in its order; numbers keep the leading zeros of a range's first
+    number.
 
     Raises:
-        ValueError: a range is empty, runs backwards or is no range, a host comes twice, or there are too many hosts.
+        ValueError: a range is empty, runs backwards or is not a range, a host comes twice, or there are too many hosts.
     """
     pieces = BRACKETS.split(text)  # text, the content of brackets, text ...
     fixed, ranges = pieces[::2], [_parse_spans(each, text) for each in pieces[1::2]]
@@ -37,7 +38,7 @@ def hosts_of(text: str) -> tuple[str, ...]:
 
 
 def without_host(text: str, host: str) -> str | None:
-    """``text`` without one of its hosts; None if it cannot be written so."""
+    """Return ``text`` without one of its hosts; None if there is no way to write that."""
     left = [each for each in hosts_of(text) if each != host]
     pieces = BRACKETS.split(text)
     if len(pieces) != 3 or not left:
@@ -49,7 +50,7 @@ def without_host(text: str, host: str) -> str | None:
 
 
 def _parse_spans(content: str, text: str) -> tuple[list[range], list[int]]:
-    """The numbers in brackets, and for each span the number of digits that they have at least."""
+    """Return the numbers in brackets, and for each span how many digits its numbers have at least."""
     spans, widths = list[range](), list[int]()
     for part in content.split(","):
         found = SPAN.fullmatch(part.strip())
@@ -68,7 +69,7 @@ def _format_numbers(spans: Sequence[range], widths: Sequence[int]) -> list[str]:
 
 
 def _join_spans(numbers: Sequence[str]) -> list[str]:
-    """Numbers as the shortest list of spans: 01, 02, 03, 07 becomes 01-03, 07."""
+    """Return numbers as the shortest list of spans: 01, 02, 03, 07 becomes 01-03, 07."""
     spans: list[list[str]] = []
     for number in numbers:
         if spans and number == str(int(spans[-1][-1]) + 1).zfill(len(spans[-1][0])):

@@ -74,7 +74,7 @@ class ConfigError(ValueError):
 
 
 def error_at_setting(path: Path, keys: Keys, text: str) -> ConfigError:
-    """An error about the setting at ``keys`` in the file at ``path``, with its line."""
+    """Return an error about the setting at ``keys`` in the file at ``path``, with its line."""
     _, node = _read(path)
     return ConfigError(path, [f"line {_find_line(node, keys)}: {_dotted_key(keys)}: {text}"])
 
@@ -119,14 +119,14 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456
 
 
 def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None, copy_of: Path | None = None) -> Settings:
-    """The settings of a run in the YAML file at ``path``; see ``load_section``."""
+    """Read the settings of a run from the YAML file at ``path``; see ``load_section``."""
     return load_section(path, Settings, overrides=overrides, copy_of=copy_of)
 
 
 def load_section(
     path: Path, kind: type[S], *, overrides: Mapping[str, Any] | None = None, copy_of: Path | None = None
 ) -> S:
-    """The settings of a ``kind`` in the YAML file at ``path``.
+    """Read settings of a ``kind`` from the YAML file at ``path``.
 
     Args:
         path: the file.
@@ -161,7 +161,7 @@ def _complete_copy(document: dict[Any, Any]) -> None:
 
 
 def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
-    """The top-level mapping of a file, as data and as nodes with line numbers."""
+    """Return the top-level mapping of a file, as data and as nodes with line numbers."""
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)
@@ -172,7 +172,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     try:
         text = data.decode("utf-8")
         if DEEP.search(text):
-            raise ValueError("too many brackets are opened in a row")
+            raise ValueError("brackets are nested too deeply")
         loader = _Loader(text)
         node = loader.get_single_node()
         _rename_older_keys(path, node)
@@ -205,7 +205,7 @@ def _note_renamed(path: Path, line: int, older: str, name: str) -> None:
 
 
 def read_value(text: str) -> Any:
-    """The value of one setting as a config has it after the colon: ``200``, ``1e-3``, ``[1, 2]``, ``null``.
+    """Read the value of one setting as a config has it after the colon: ``200``, ``1e-3``, ``[1, 2]``, ``null``.
 
     Raises:
         ValueError: it is not YAML.
@@ -217,7 +217,7 @@ def read_value(text: str) -> Any:
 
 
 def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
-    """Set ``value`` in nested mappings; where one is no mapping, leave that to the validation."""
+    """Set ``value`` in nested mappings; where one is not a mapping, leave that to the validation."""
     for key in keys[:-1]:
         document = document.setdefault(key, {})
         if not isinstance(document, dict):
@@ -232,7 +232,7 @@ def _list_problems(
     overrides: Mapping[str, Any],
     kind: type[BaseModel],
 ) -> Iterator[str]:
-    """One line per invalid setting: its place, its dotted key and what was expected."""
+    """Yield one line per invalid setting: its place, its dotted key and what was expected."""
     found: dict[Keys, list[Any]] = {}
     for details in error.errors(include_url=False):
         found.setdefault(_find_setting(details, document), []).append(details)
@@ -243,7 +243,7 @@ def _list_problems(
 
 
 def _find_setting(details: Any, document: Any) -> Keys:
-    """The keys of an invalid setting, without pydantic's names for the members of a union."""
+    """Return the keys of an invalid setting, without pydantic's names for the members of a union."""
     path: list[str | int] = []
     for key in details["loc"]:
         inside = (isinstance(document, dict) and key in document) or (
@@ -257,12 +257,12 @@ def _find_setting(details: Any, document: Any) -> Keys:
 
 
 def _describe_problem(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
-    """One problem in words; a union type has an error for each of its members."""
+    """Describe one problem; a union type has an error for each of its members."""
     name, first = _dotted_key(path), several[0]
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "extra_forbidden" and len(path) == 2 and path[1] in LEFT.get(str(path[0]), {}):
-        return f"{name} is no longer a setting, since it did not pay; see docs/results/learning_techniques.md"
+        return f"{name} is no longer a setting, since it did not help; see docs/results/learning_techniques.md"
     if first["type"] == "extra_forbidden":
         return f"{name} is not a setting; {_nearest(path, kind)}"
     if first["type"] == "value_error":
@@ -272,13 +272,13 @@ def _describe_problem(path: Keys, several: list[Any], kind: type[BaseModel]) -> 
 
 
 def _shorten_value(value: Any) -> str:
-    """A value as text, shortened."""
+    """Return a value as text, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _nearest(path: Keys, kind: type[BaseModel]) -> str:
-    """A suggestion: a similar key of this section, else of another one, else all keys of this section."""
+    """Return a suggestion: a similar key of this section, else of another one, else all keys of this section."""
     key, section = str(path[-1]), _section_at(path[:-1], kind)
     close = difflib.get_close_matches(key, section.model_fields, n=1)
     if close:
@@ -291,7 +291,7 @@ def _nearest(path: Keys, kind: type[BaseModel]) -> str:
 
 
 def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
-    """The section at ``path`` in ``section``, also inside lists of sections, and below names of the user's."""
+    """Return the section at ``path`` in ``section``, also inside lists of sections, and below names of the user's."""
     for key in path:
         if isinstance(key, str) and key in section.model_fields:
             annotation = section.model_fields[key].annotation
@@ -301,7 +301,7 @@ def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section in a field's type, also inside a list; None for sections by names of the user's."""
+    """Return the section in a field's type, also inside a list; None for sections by names of the user's."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if typing.get_origin(annotation) is dict:
@@ -310,7 +310,7 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """The dotted key of every setting, sections included: ``training.window.min_positions``,
+    """Yield the dotted key of every setting, sections included: ``training.window.min_positions``,
     ``distributed.workers.host``.
     """
     for name, field in section.model_fields.items():
@@ -321,9 +321,7 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterato
 
 
 def number_schema(key: str, kind: type[BaseModel] = Settings) -> dict[str, Any]:
-    """The JSON schema of the number that the setting of this dotted key may be: its ``type``, and its bounds as far as
-    it has any.
-    """
+    """Return the JSON schema of the numeric setting with this dotted key: its ``type``, and its bounds if any."""
     *section, name = key.split(".")
     schema = _section_at(tuple(section), kind).model_json_schema()["properties"][name]
     number: dict[str, Any] = next(
@@ -337,7 +335,7 @@ def _dotted_key(path: Keys) -> str:
 
 
 def _key_node(node: yaml.Node | None, keys: list[str]) -> yaml.Node | None:
-    """The node of the last of ``keys``, which lead through mappings; None where the file does not have it."""
+    """Return the node of the last of ``keys``, which lead through mappings; None if the file does not have it."""
     found = None
     for key in keys:
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
@@ -346,7 +344,7 @@ def _key_node(node: yaml.Node | None, keys: list[str]) -> yaml.Node | None:
 
 
 def _find_line(node: yaml.Node, path: Keys) -> int:
-    """The line number of the deepest existing key of ``path``, from 1."""
+    """Return the line number of the deepest existing key of ``path``, from 1."""
     line: int = node.start_mark.line + 1
     for key in path:
         if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
@@ -362,7 +360,7 @@ def _find_line(node: yaml.Node, path: Keys) -> int:
 
 
 def shrink(settings: Settings, *, iterations: int | None = None, minutes: float | None = None) -> Settings:
-    """A smoke test of a run: the same code with a tiny network, little search and few games, two iterations by default.
+    """Shrink a run to a smoke test of two iterations: the same code with a tiny network, little search and few games.
 
     It has another name, so that it never writes into the folder of the real run.
     """
@@ -417,7 +415,8 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
 
 
 def with_begun_modules(settings: Settings, run_dir: Path) -> tuple[Settings, list[str]]:
-    """The settings of a resumed run with the users' own files that it began with, and a sentence for each that differs.
+    """Return the settings of a resumed run with the users' own files that it began with, and a sentence for each that
+    differs.
 
     Raises:
         ConfigError: the run's own settings cannot be read.
@@ -432,13 +431,13 @@ def with_begun_modules(settings: Settings, run_dir: Path) -> tuple[Settings, lis
             settings = settings.model_copy(update={section: getattr(begun, section)})
             said.append(
                 f"{stem_of(present)}.py has changed since this run began: the run continues with its copy, "
-                f"{run_dir / FOLDER / before}.py; to train by the new file, start another run"
+                f"{run_dir / FOLDER / before}.py; to train with the new file, start another run"
             )
     return settings, said
 
 
 def versions() -> dict[str, str]:
-    """What the results of a run depend on besides its settings; "unknown" where it cannot be found out."""
+    """Return what the results of a run depend on besides its settings; "unknown" where it cannot be found out."""
     packages = {name: _package_version(name) for name in ("torch", "numpy", "numba")}
     return {"keima": _revision(), "python": platform.python_version(), **packages, "platform": platform.platform()}
 
@@ -451,7 +450,7 @@ def _package_version(name: str) -> str:
 
 
 def _revision() -> str:
-    """The commit of the checkout, with "-dirty" if files differ."""
+    """Return the commit of the checkout, with "-dirty" if files differ."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         answer = subprocess.run(

@@ -37,7 +37,7 @@ class OlderNames(MetaPathFinder, Loader):
     """Finds modules by their older names, unless another package has the name."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return how the module is loaded, or None if the name is not one of ours."""
+        """Return how the module is loaded, or None if the name is not one of Keima's."""
         holder = sys.modules.get(name.rpartition(".")[0])
         if name not in OLDER or (holder is not None and not hasattr(holder, DOOR)):
             return None
@@ -56,7 +56,7 @@ class TopNames(OlderNames):
     """Finds the packages of older names where nothing else has their names, such as a package of the user's."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return how the package is loaded, or None if the name is not one of ours."""
+        """Return how the package is loaded, or None if the name is not one of Keima's."""
         return ModuleSpec(name, self, is_package=True) if name in OLDER and "." not in name else None
 
 

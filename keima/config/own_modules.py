@@ -35,12 +35,12 @@ class ModuleProblem(ValueError):
 
 
 def is_own(name: str) -> bool:
-    """Whether this is the name of a user's file."""
+    """Return whether this is the name of a user's file."""
     return NAME.fullmatch(name) is not None
 
 
 def stem_of(name: str) -> str:
-    """The name without the digits of the content, for people."""
+    """Return the name without the hash of the content, for people."""
     match = NAME.fullmatch(name)
     return match[1] if match else name
 
@@ -53,7 +53,7 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         expected: the name that it must have; empty: any.
 
     Raises:
-        ModuleProblem: it cannot be read or kept, is no Python, is not the expected one, or has the name of a package.
+        ModuleProblem: it cannot be read or kept, is not Python, is not the expected one, or has the name of a package.
     """
     if path.suffix != ".py":
         raise ModuleProblem(f"{path}: expected a Python file, such as my_game.py")
@@ -63,7 +63,7 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         raise ModuleProblem(f"{path} is larger than {MOST_BYTES // 1024} KiB: a game or network is one small file")
     stem = stem_of(path.stem)
     if not NAME.fullmatch(f"{stem}-{'0' * 12}"):
-        raise ModuleProblem(f"{path}: call the file by letters, digits and underscores, such as my_game.py")
+        raise ModuleProblem(f"{path}: name the file with letters, digits and underscores, such as my_game.py")
     if not is_own(path.stem):
         refuse_package_name(path)
     source = path.read_bytes()
@@ -116,12 +116,12 @@ def keep_source(name: str, source: bytes) -> None:
         part.replace(path)
     except OSError as error:
         raise ModuleProblem(
-            f"{name} cannot be kept in {path.parent}: {error.strerror}; name a folder for it in KEIMA_CACHE"
+            f"{name} cannot be kept in {path.parent}: {error.strerror}; set KEIMA_CACHE to a writable folder"
         ) from error
 
 
 def source_of(name: str) -> bytes:
-    """The content of the user's file ``name``.
+    """Return the content of the user's file ``name``.
 
     Raises:
         ModuleProblem: this machine does not have it.
@@ -185,7 +185,7 @@ def load_module(name: str) -> ModuleType:
 
 
 def describe_error(error: BaseException, name: str) -> str:
-    """What went wrong in the user's file ``name``: file, line, error, and what to do where that is known."""
+    """Describe what went wrong in the user's file ``name``: file, line, error, and the remedy if it is known."""
     shown = path_of(name)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(shown)]
     where = f"{shown}, line {lines[-1]}" if lines else str(shown)
@@ -205,7 +205,7 @@ def _stored(name: str) -> Path:
 
 
 def path_of(name: str) -> Path:
-    """The user's file while it still has this content, else the one in the store."""
+    """Return the path of the user's file while it still has this content, else of the one in the store."""
     path = _paths.get(name)
     try:
         return path if path and path.read_bytes() == _stored(name).read_bytes() else _stored(name)

@@ -12,7 +12,7 @@ PRIVATE = {  # sections and keys that are left out
 
 
 def public_settings(settings: Settings, *, defaults: bool = True) -> dict[str, Any]:
-    """The settings, section by section.
+    """Return the settings, section by section.
 
     Args:
         defaults: also those that have their default value.

@@ -1,6 +1,6 @@
-"""The settings of ``train_distributed.py``: an experiment's, and a section for training on files of games.
+"""The settings of ``keima big-learner``: an experiment's, and a section for training on files of games.
 
-``configs/20x256.yaml`` explains every key to users.
+Each setting of that section has a flag of its name. ``configs/20x256.yaml`` is made from the descriptions here.
 """
 
 from collections.abc import Mapping
@@ -17,24 +17,37 @@ class BigLearnerSettings(Section):
     ``training``.
     """
 
-    data: Line | None = None  # a run's folder, or files of games; None: the newest run with games, else the samples
+    data: Line | None = None
+    """A run's folder, or files of games (.games, PGN, SGF); null: the newest run with games, else samples."""
     epochs: Count = 1
-    batch_size: Annotated[int, Field(ge=2, le=65_536)] = 1024  # positions of a step, of all ranks together
-    norm_batch: Annotated[int, Field(ge=2)] = 256  # positions in a group of batch norm, at most
+    """Passes over the data in total."""
+    batch_size: Annotated[int, Field(ge=2, le=65_536)] = 1024
+    """Positions per step, over all ranks together."""
+    norm_batch: Annotated[int, Field(ge=2)] = 256
+    """Positions per group of batch norm, at most."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of weights, order and symmetries."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
+    """Peak learning rate; null: training.learning_rate."""
     warmup_steps: CountOrZero | None = None
+    """Steps of linear warmup; null: training.warmup_steps."""
     schedule: Literal["constant", "cosine"] = "cosine"
-    scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"  # by the batch size
+    """Learning rate over all epochs: constant, or cosine, which decays to nearly zero."""
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
+    """Factor of the learning rate: batch_size / 256 (linear), its root (sqrt), or none."""
     mixed_precision: bool = False
-    shuffle_positions: Count = 500_000  # positions in memory, which are mixed with one another
-    checkpoint_every: Count = 500  # steps
+    """Compute in bfloat16 if the device supports it, else in float16 with a scaled loss."""
+    shuffle_positions: Count = 500_000
+    """Positions in memory, which are mixed with one another."""
+    checkpoint_every: Count = 500
+    """Steps between checkpoints; each epoch also ends with one."""
 
 
 class BigExperiment(Settings):
     """An experiment with an optional section for the big learner."""
 
     big_learner: BigLearnerSettings = BigLearnerSettings()
+    """Training on files of games: keima big-learner."""
 
     def to_plain_values(self) -> dict[str, Any]:
         """Return plain values for a checkpoint: those of the big learner, and the experiment under "settings"."""

@@ -19,10 +19,10 @@ class Handshake(Protocol):
     """An engine's answers before it has loaded."""
 
     def answer_line(self, line: str) -> str | None:
-        """The complete answer to a line; None: the line must wait for the engine."""
+        """Return the complete answer to a line; None if the line must wait for the engine."""
 
     def is_quit(self, line: str) -> bool:
-        """Whether a line ends the conversation."""
+        """Return whether a line ends the conversation."""
 
 
 class HandshakeResponder:

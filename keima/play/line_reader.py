@@ -22,7 +22,7 @@ class ConversationPartner(Protocol):
         """Do a short slice of work."""
 
     def close(self) -> None:
-        """The input has ended: write what is left to write."""
+        """Write what is left to write: the input has ended."""
 
 
 class LineReader:
@@ -49,7 +49,7 @@ class LineReader:
         self._kept.append((line, self.arrived))
 
     def read_lines(self, *, wait: bool) -> list[str]:
-        """The complete lines that have arrived, including empty ones; ``wait`` waits for input.
+        """Return the complete lines that have arrived, including empty ones; ``wait`` waits for input.
 
         An unfinished line at the end counts. Lines that were put back come first, one by one.
         """
@@ -59,7 +59,7 @@ class LineReader:
         return self.read_new_lines(wait=wait)
 
     def read_new_lines(self, *, wait: bool) -> list[str]:
-        """The same, without the lines that were put back."""
+        """Return the same, without the lines that were put back."""
         if self.is_closed or not select.select([self.descriptor], [], [], None if wait else 0)[0]:
             return []
         data = os.read(self.descriptor, READ_BYTES)

@@ -31,13 +31,13 @@ class PlayableNetwork:
     search: SearchSettings
 
     def spec(self, num_simulations: int, algorithm: str | None) -> NetworkSpec:
-        """The network as a player; ``algorithm`` overrides its own search."""
+        """Return the network as a player; ``algorithm`` overrides its own search."""
         search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
         return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
 
 
 def load_network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
-    """A run's model, by default the newest that was accepted.
+    """Load a run's model, by default the newest that was accepted.
 
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
@@ -46,7 +46,7 @@ def load_network_from_run(run: Path, version: int | None = None) -> PlayableNetw
 
 
 def load_network_from_model(path: Path) -> PlayableNetwork:
-    """The model in a file, with the search settings of its run if the file is in a run's folder.
+    """Load the model in a file, with the search settings of its run if the file is in a run's folder.
 
     Raises:
         ValueError, OSError: it is none, or cannot be read.
@@ -57,7 +57,7 @@ def load_network_from_model(path: Path) -> PlayableNetwork:
 
 
 def load_network_at(path: Path) -> PlayableNetwork:
-    """The newest model of the run in a folder, or the model in a file.
+    """Load the newest model of the run in a folder, or the model in a file.
 
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
@@ -66,7 +66,7 @@ def load_network_at(path: Path) -> PlayableNetwork:
 
 
 def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
-    """The network in a state dictionary, saved as a model in ``folder``.
+    """Load the network in a state dictionary, saved as a model in ``folder``.
 
     Args:
         path: the file, which holds weights and nothing else.
@@ -88,7 +88,7 @@ def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> 
         except ValueError as error:
             raise ValueError(
                 f"{path} holds only weights, and there is no {SETTINGS} next to it to name their game and network: "
-                f"name the settings of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
+                f"give its run's settings as --config FILE. (It is not a network for 2048 on 4 x 4 either: {error})"
             ) from error
     file = folder / "model.safetensors"
     save_safetensors(file, model)
@@ -99,7 +99,7 @@ def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> 
 
 
 def check_weights_fit(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
-    """A model after checking that its weights fit its network, here and not in other processes.
+    """Return the network after checking here, not in other processes, that its weights fit.
 
     Raises:
         CorruptModel: they are not.
@@ -113,7 +113,7 @@ def check_weights_fit(model: Model, path: Path, search: SearchSettings) -> Playa
 def make_version_entrants(
     run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None
 ) -> list[Entrant]:
-    """A run's models as opponents.
+    """Return a run's models as opponents.
 
     Raises:
         ValueError, OSError: one is not there, or cannot be read.
@@ -125,7 +125,7 @@ def make_version_entrants(
 
 
 def make_file_entrants(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
-    """Other runs' newest models, or models in files, as opponents named by their paths.
+    """Return other runs' newest models, or models in files, as opponents named by their paths.
 
     Raises:
         ValueError, OSError: one is not there, cannot be read, or plays another game.

@@ -16,7 +16,7 @@ class GameSession:
     Args:
         game: the game.
         person: the player that a person plays; None: the network plays all. In a one-player game both play together.
-        actions: of a game that goes on, chance outcomes included.
+        actions: of an unfinished game, chance outcomes included.
         resigned: the player who has given up.
         seed: of chance events.
 
@@ -25,7 +25,7 @@ class GameSession:
         moves: the players' moves, as text.
 
     Raises:
-        IllegalAction: the actions are no game.
+        IllegalAction: the actions are not a game.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class GameSession:
         return self.resigned is not None or self.game.terminal(self._state)
 
     def result(self) -> str:
-        """The result: from the person's view, if one plays."""
+        """Return the result: from the person's view, if one plays."""
         game = self.game
         returns = game.returns(self._state)
         if game.num_players == 1:
@@ -120,7 +120,7 @@ class GameSession:
 
 
 def describe_result(game: Game, returns: Sequence[float], resigned: int | None) -> str:
-    """The result of a game for two and more, from nobody's view."""
+    """Describe the result of a game for two or more, from no player's view."""
     if resigned is not None:
         return f"{player_name(game, resigned)} resigns."
     if game.num_players > 2:
@@ -129,12 +129,14 @@ def describe_result(game: Game, returns: Sequence[float], resigned: int | None) 
 
 
 def player_name(game: Game, player: int) -> str:
-    """What people call a player."""
+    """Return what people call a player."""
     return PLAYERS[game.name][player] if game.name in PLAYERS else f"Player {player + 1}"
 
 
 def move_name(game: Game, state: States, action: int) -> str:
-    """A move's name for people; in chess by the board's squares, although actions are named from the mover's view."""
+    """Return a move's name for people; in chess by the board's squares, although actions are named from the mover's
+    view.
+    """
     if game.name == "chess":
         from keima.games.chess.notation import uci_of  # compiles chess
 
@@ -143,10 +145,10 @@ def move_name(game: Game, state: States, action: int) -> str:
 
 
 def parse_move(game: Game, state: States, text: str) -> int:
-    """The action with this ``move_name``.
+    """Return the action with this ``move_name``.
 
     Raises:
-        ValueError: it is no move.
+        ValueError: it is not a move.
         IllegalAction: it is not legal here.
     """
     if game.name == "chess":

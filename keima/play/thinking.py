@@ -22,7 +22,7 @@ class Thinker:
 
     Args:
         evaluate: a network that takes up to ``max_batch`` positions.
-        max_simulations: the tree is full with so many.
+        max_simulations: the number at which the tree is full.
         score_utility: the most that points count (``make_workspace``).
     """
 
@@ -51,7 +51,7 @@ class Thinker:
         gc.freeze()
 
     def can_think_within(self, seconds: float) -> bool:
-        """Whether the shortest slice usually fits in this time."""
+        """Return whether the shortest slice usually fits into this time."""
         return seconds >= self._seconds[1]
 
     def think_slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
@@ -69,7 +69,7 @@ class Thinker:
 
 
 def measure_batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
-    """The network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
+    """Return the network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
     found: dict[int, float] = {}
     size = 1
     while size <= max_batch:

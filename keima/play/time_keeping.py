@@ -1,10 +1,11 @@
 """How long to think about a move, so that no game is lost on time.
 
-The rule: assume ``EXPECTED_MOVES`` more moves of ours, or the number up to the time control if it is known, and divide
-the time left, with all increments and overheads of these moves, evenly. No move gets more than ``MOST_SHARE`` of the
-time left. So with an increment, a reserve of ``EXPECTED_MOVES`` times the safety margin of the overhead remains.
+The rule: assume ``EXPECTED_MOVES`` more of the engine's own moves, or the number up to the time control if it is known,
+and divide the time left, with all increments and overheads of these moves, evenly. No move gets more than
+``MOST_SHARE`` of the time left. So with an increment, a reserve of ``EXPECTED_MOVES`` times the safety margin of the
+overhead remains.
 
-The overhead is measured: the clock's loss from one move to the next, less our thinking time. For safety, the user's
+The overhead is measured: the clock's loss from one move to the next, less the thinking time. For safety, the user's
 setting is added.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 EXPECTED_MOVES = 30
 MOST_SHARE = 0.6
 FORGETTING = 0.9  # the factor per move on a measured overhead
-MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were reset
+MOST_OVERHEAD = 2.0  # seconds; more is not overhead: the clocks were reset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Clock:
 
 
 def allot_seconds(clock: Clock, overhead: float) -> float:
-    """The seconds for this move; 0 if there are none to think."""
+    """Return the seconds for this move; 0 if there are none to think."""
     moves = max(clock.moves_to_go or EXPECTED_MOVES, 1)
     share = (clock.remaining + (moves - 1) * clock.increment) / moves - overhead
     return max(min(share, MOST_SHARE * (clock.remaining - overhead)), 0.0)
@@ -51,7 +52,7 @@ class TimeKeeper:
         self._clock, self._expected = None, None
 
     def seconds_for(self, clock: Clock) -> float:
-        """The seconds for a move with this clock."""
+        """Return the seconds for a move with this clock."""
         if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
             self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)
         self._clock, self._expected = clock, None

@@ -68,16 +68,16 @@ class ActorCritic(nn.Module):
         return [lstm for lstm in (self.actor_lstm, self.critic_lstm) if lstm is not None]
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """The parameters with the critic's learning rate: all that the actor does not use."""
+        """Return the parameters with the critic's learning rate: all that the actor does not use."""
         return [*self.critic.parameters(), *(self.critic_lstm.parameters() if self.critic_lstm else [])]
 
     def initial_states(self, count: int) -> list[LSTMState]:
-        """The initial LSTM states of ``count`` worlds."""
+        """Return the initial LSTM states of ``count`` worlds."""
         size, device = self.actor_lstm.hidden_size, self.seen_returns.device
         return [LSTMState(*torch.zeros(2, count, size, device=device)) for _ in self.lstms]
 
     def advance(self, observations: Tensor, memories: Sequence[LSTMState]) -> list[LSTMState]:
-        """The LSTM states after observations ``[N, F]``: the actor's, and the critic's if it has its own."""
+        """Return the LSTM states after observations ``[N, F]``: the actor's, and the critic's if it has its own."""
         before = memories if self.memory else self.initial_states(len(observations))
         return [
             LSTMState(*torch.lstm_cell(observations, memory, *_lstm_weights(lstm)))
@@ -85,7 +85,8 @@ class ActorCritic(nn.Module):
         ]
 
     def unroll(self, observations: Tensor, starts: Tensor, memories: Sequence[LSTMState]) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through time.
+        """Return policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through
+        time.
 
         Args:
             observations: ``[L, N, F]``, scaled.
@@ -108,12 +109,12 @@ class ActorCritic(nn.Module):
 
 
 def _lstm_weights(lstm: nn.LSTM) -> list[Tensor]:
-    """Input and recurrent weights and biases; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
+    """Return input and recurrent weights and biases ``[4 * H, ...]``; gates in order: input, forget, cell, output."""
     return [*lstm.all_weights[0]]
 
 
 def unroll_lstm(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: LSTMState) -> Tensor:
-    """The output ``[L, N, H]`` of an LSTM that is reset where an episode starts; see ``ActorCritic.unroll``.
+    """Return the output ``[L, N, H]`` of an LSTM that is reset where an episode starts; see ``ActorCritic.unroll``.
 
     The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before
     each of them: one more input, which is 1 there alone, shuts the input, forget and output gates, and behind it both
@@ -150,7 +151,7 @@ def _run_cells(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[T
 
 @functools.cache
 def _processor_has_short_lstm() -> bool:
-    """Whether oneDNN has a bfloat16 LSTM for this processor; it needs AVX-512."""
+    """Return whether oneDNN has a bfloat16 LSTM for this processor; it needs AVX-512."""
     lstm = nn.LSTM(2, 2)
     try:
         with torch.autocast("cpu", torch.bfloat16):
@@ -169,12 +170,12 @@ class FullTanh(nn.Tanh):
     """A hyperbolic tangent in 32 bits: on CPUs torch takes four times as long in 16 bits."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Of any shape."""
+        """Return the tanh of values of any shape."""
         return torch.tanh(inputs.float())
 
 
 def make_layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
-    """Linear layers with tanh between them and orthogonal weights (arXiv 2005.12729 measures their effect)."""
+    """Return linear layers with tanh between them and orthogonal weights (arXiv 2005.12729 measures their effect)."""
     parts: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         last = i == len(widths) - 2

@@ -30,7 +30,7 @@ class PPOCheckpoint:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the newest last."""
+    """Return the checkpoints in a folder, the newest last."""
     found = [path for path in folder.glob(f"{FILE_PREFIX}*.pt") if path.stem[len(FILE_PREFIX) :].isdecimal()]
     return sorted(found, key=lambda path: int(path.stem[len(FILE_PREFIX) :]))
 
@@ -50,7 +50,7 @@ def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, An
 
 
 def load_newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
-    """The newest checkpoint that rank 0 can read, on every rank; None if it has none.
+    """Load the newest checkpoint that rank 0 can read, on every rank; None if it has none.
 
     Raises:
         CorruptWeights: it has some, and none can be read.
@@ -66,7 +66,7 @@ def load_newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | No
 
 
 def _newest_readable(folder: Path) -> tuple[bytes, str]:
-    """The newest readable checkpoint's bytes, and the problem if there are files but none is readable."""
+    """Return the newest readable checkpoint's bytes, and the problem if there are files but none is readable."""
     problem = ""
     for path in reversed(list_checkpoints(folder)):
         try:
@@ -84,5 +84,5 @@ def _parse_checkpoint(data: bytes, path: Path) -> PPOCheckpoint:
     if tree.get("format") != FORMAT or not all(
         isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
     ):
-        raise CorruptWeights(f"{path} is not a checkpoint of PPO, or another version of this program wrote it")
+        raise CorruptWeights(f"{path} is not a PPO checkpoint, or was written by another version of this program")
     return PPOCheckpoint(LearnerState({name: tree[name] for name in GROUPS}, tree["counters"]), tree["told"])

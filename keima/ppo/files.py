@@ -47,7 +47,7 @@ _EPISODE = TypeAdapter(LastEpisode)
 
 
 def read_episode(folder: Path) -> LastEpisode | None:
-    """The episode that a run has saved; None if there is none, or it cannot be read."""
+    """Read the episode that a run has saved; None if there is none, or it cannot be read."""
     try:
         return _EPISODE.validate_json(read_limited(folder / EPISODE_NAME, ROW_LIMIT))
     except (OSError, FileTooLarge, ValidationError):
@@ -67,7 +67,7 @@ class PPOStats:
         self._rows.write_row(report.round, json.dumps({"round": report.round, **metrics}).encode())
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no file is left open."""
 
 
 class PPOEvents:
@@ -81,7 +81,7 @@ class PPOEvents:
         self._events.write(report.total_steps, report.scalars())
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no file is left open."""
 
 
 class EpisodeFile:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
-    """The means over some episodes, in the guide's words; trades are per episode, too.
+    """Return the means over some episodes, in the guide's words; trades are per episode, too.
 
     Args:
         device: what the ranks are called where there are several, "GPUs" or "Ranks".
@@ -73,7 +73,7 @@ class EpisodeLines:
 
 
 def status_table(report: RoundReport) -> Table:
-    """The state of the run, as a few lines."""
+    """Return the state of the run, as a few lines."""
     share = report.episodes_over / max(1, report.episodes_planned)
     left = report.seconds * (1 - share) / share if share else math.inf
     learning = report.learning
@@ -96,7 +96,7 @@ def status_table(report: RoundReport) -> Table:
 def ppo_observers(
     folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str
 ) -> list[PPOObserver]:
-    """The observers of a run whose files go to ``folder``; their failures never stop it."""
+    """Return the observers of a run whose files go to ``folder``; their failures never stop it."""
     folder.mkdir(parents=True, exist_ok=True)
     observers: list[PPOObserver] = [
         PPOStats(folder / STATS_NAME),

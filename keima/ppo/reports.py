@@ -26,7 +26,7 @@ class EpisodesReport:
         )
 
     def mean(self, name: str = "") -> float:
-        """The mean of a metric per episode, or without a name of the reward."""
+        """Return the mean of a metric per episode; without a name, of the reward."""
         return (self.metrics[name] if name else self.rewards) / max(1, self.count)
 
 
@@ -48,7 +48,7 @@ class RoundReport:
     episodes: EpisodesReport  # that ended in this round
 
     def scalars(self) -> dict[str, float]:
-        """Every number under the name ``section/name``."""
+        """Return every number under the name ``section/name``."""
         run = ("total_steps", "episodes_over", "world_size", "seconds", "steps_per_second", "acting_share")
         metrics = {f"run/{name}": float(getattr(self, name)) for name in run}
         metrics |= {f"learning/{name}": value for name, value in self.learning.items()}
@@ -66,14 +66,14 @@ class PPOObserver(Protocol):
     """An observer of a run."""
 
     def round(self, report: RoundReport) -> None:
-        """Called after each round."""
+        """Take the report of a round; called after each."""
 
     def close(self) -> None:
-        """Called at the end of the session."""
+        """End; called at the end of the session."""
 
 
 def sum_episodes(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
-    """The totals of episodes, rewards, steps and each named metric."""
+    """Return the totals of episodes, rewards, steps and each named metric."""
     totals = [
         [1.0, episode.reward, float(episode.steps), *(episode.metrics[name] for name in names)] for episode in episodes
     ]

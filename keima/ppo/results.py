@@ -37,14 +37,14 @@ TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with 
 
 
 def mean_at_end(rounds: Rounds, name: str) -> float | None:
-    """The mean of a metric over the last tenth of the rounds that have it."""
+    """Return the mean of a metric over the last tenth of the rounds that have it."""
     known = [row[name] for row in rounds if row.get(name) is not None]
     last = known[-max(1, len(known) // PART_AT_END) :]
     return sum(last) / len(last) if last else None
 
 
 def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
-    """The results of the run, as titles and texts."""
+    """Return the results of the run, as titles and texts."""
     last, episode = rounds[-1], read_episode(folder)
     lines = [
         ("Run", str(folder)),
@@ -59,12 +59,12 @@ def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     if episode:
         market = episode.capital * (episode.closes[-1] / episode.closes[0] - 1)
         own = format_money(episode.account_values[-1] - episode.capital)
-        lines.append(("Last whole episode", f"{own}; who had bought and held: {format_money(market)}"))
+        lines.append(("Last whole episode", f"{own}; buy and hold: {format_money(market)}"))
     return lines
 
 
 def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
-    """The account's value, and its trades on the prices, with their metrics; empty for an episode of one bar."""
+    """Draw the account's value, and its trades on the prices, with their metrics; empty for an episode of one bar."""
     if len(episode.closes) < 2:
         return [], {}
     kinds = {trade.kind for trade in episode.trades}
@@ -91,14 +91,14 @@ def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[st
 
 
 def make_charts(rounds: Rounds, folder: Path) -> RunCharts:
-    """All charts."""
+    """Return all charts."""
     training, episode = make_ppo_charts(folder.resolve().name, rounds), read_episode(folder)
     drawn, metrics = make_episode_charts(episode) if episode else ([], {})
     return replace(training, charts=[*drawn, *training.charts], metrics={**metrics, **training.metrics})
 
 
 def make_page(rounds: Rounds, folder: Path) -> str:
-    """The run as one self-contained page."""
+    """Return the run as one self-contained page."""
     name, table_of_rounds = folder.resolve().name, rows_to_html("Rounds", PPO_COLUMNS, rounds)
     return fill_page(
         name, summary_to_html(summarize_run(rounds, folder)), [make_charts(rounds, folder)], AXES, table_of_rounds
@@ -106,12 +106,12 @@ def make_page(rounds: Rounds, folder: Path) -> str:
 
 
 def draw_png(rounds: Rounds, folder: Path) -> bytes:
-    """The run's charts as a PNG file."""
+    """Draw the run's charts as a PNG file."""
     return draw_picture(folder.resolve().name, [make_charts(rounds, folder)], next(iter(AXES.items())))
 
 
 def make_report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
-    """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
+    """Return the table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
     lines += [*table_lines(PPO_COLUMNS, rounds[-last:], width), Text()]
     lines += trend_lines(TRENDS, PPO_METRICS, rounds, width)

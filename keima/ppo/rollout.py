@@ -109,7 +109,7 @@ class Collector:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of what ``restore`` needs in addition to the network and the worlds."""
+        """Return a copy of what ``restore`` needs in addition to the network and the worlds."""
         memories = {
             f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()
         }
@@ -220,7 +220,7 @@ class _Steps:
         at.memories = [LSTMState(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
 
     def estimate_values(self) -> tuple[Floats, Floats]:
-        """The critic's values of every step and of the step after it, in the same episode even if truncated."""
+        """Return the critic's values of every step and of the step after it, in the same episode even if truncated."""
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
@@ -261,7 +261,7 @@ def merge_statistics(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
 
 
 def normalize_advantages(advantages: Tensor, ranks: Ranks) -> Tensor:
-    """Advantages ``[T, B]`` with mean 0 and variance 1 over all ranks."""
+    """Return advantages ``[T, B]`` with mean 0 and variance 1 over all ranks."""
     exact = advantages.double()
     sums = torch.stack([torch.tensor(float(exact.numel()), dtype=torch.float64), exact.sum(), (exact * exact).sum()])
     ranks.all_reduce_sum_([sums])
@@ -272,7 +272,7 @@ def normalize_advantages(advantages: Tensor, ranks: Ranks) -> Tensor:
 
 
 def compute_explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
-    """The share of the variance of all ranks' returns that the values explain."""
+    """Return the share of the variance of all ranks' returns that the values explain."""
     exact = torch.from_numpy(returns).double()
     # [2, T, B]: the returns, and their unexplained part.
     both = torch.stack([exact, exact - torch.from_numpy(values)])
@@ -364,7 +364,7 @@ class JudgedSteps(NamedTuple):
 def estimate_advantages(
     steps: JudgedSteps, gamma: float, gae_lambda: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438)."""
+    """Return generalized advantage estimates and their returns, ``[T, B]`` each (arXiv 1506.02438)."""
     rewards, values, next_values, ended = steps
     advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
     for b in range(rewards.shape[1]):

@@ -11,7 +11,7 @@ Round = dict[str, Any]
 
 
 def read_rounds(path: Path) -> list[Round] | None:
-    """The rounds in a statistics file; None if it holds something else.
+    """Read the rounds from a statistics file; None if it holds something else.
 
     Raises:
         OSError: it is missing or may not be read.

@@ -121,7 +121,7 @@ class PPOTrainer:
             self.keep(self.state())
 
     def is_over(self) -> bool:
-        """Whether training is done; all ranks agree."""
+        """Return whether training is done; all ranks agree."""
         return self.episodes_over >= self.episodes or self.ranks.all_reduce_max(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
@@ -174,12 +174,12 @@ class PPOTrainer:
         return [select_share(part, first, each) for part in parts]
 
     def sequences_at_once(self, count: int) -> int:
-        """How many of ``count`` sequences to compute at once: on a GPU all."""
+        """Return how many of ``count`` sequences to compute at once: on a GPU all."""
         on_cpu = self.network.seen_returns.device.type == "cpu"
         return max(1, CACHED_STEPS // self.settings.sequence_length) if on_cpu else count
 
     def select_sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
-        """A minibatch of this rank's sequences, numbered world by world."""
+        """Return a minibatch of this rank's sequences, numbered world by world."""
         length = self.settings.sequence_length
         count = self.settings.num_steps // length
         world, part = torch.from_numpy(rows // count), torch.from_numpy(rows % count)
@@ -192,7 +192,7 @@ class PPOTrainer:
         return Sequences(**{name: select_part(getattr(rollout, name)) for name in names}, memories=memories)
 
     def compute_losses(self, batch: Sequences) -> Losses:
-        """The clipped objective with its value loss and entropy, means over all steps."""
+        """Return the clipped objective with its value loss and entropy, means over all steps."""
         settings = self.settings
         logits, values = (
             said.float() for said in self.network.unroll(batch.observations, batch.starts, batch.memories)
@@ -246,7 +246,7 @@ class PPOTrainer:
         )
 
     def _gather_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
-        """The totals of all ranks' episodes, and how many are left."""
+        """Return the totals of all ranks' episodes, and how many are left."""
         names = self.worlds.metric_names
         sums = torch.tensor([self.episodes_left, *sum_episodes(rollout.episodes, names)], dtype=torch.float64)
         self.ranks.all_reduce_sum_([sums])
@@ -266,7 +266,7 @@ class PPOTrainer:
         )
 
     def state(self) -> LearnerState:
-        """Everything that ``restore`` needs; with one rank, it resumes exactly."""
+        """Return everything that ``restore`` needs; with one rank, it resumes exactly."""
         groups = {
             "network": self.network.state_dict(),
             "optimizer": gather_optimizer_tensors(self.network, self.optimizer),
@@ -325,7 +325,7 @@ class MinibatchShare:
     share: float  # of the minibatch; 0 if it has none of this rank's sequences
 
     def split(self, most: int) -> list["MinibatchShare"]:
-        """The same in parts of about ``most`` sequences."""
+        """Return the same sequences in parts of about ``most``."""
         size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
         size = -(-size // ROW_MULTIPLE) * ROW_MULTIPLE
         parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
@@ -333,19 +333,19 @@ class MinibatchShare:
 
 
 def select_share(numbers: NDArray[np.int64], first: int, each: int) -> MinibatchShare:
-    """The sequences among ``numbers`` that belong to a rank, which has ``each`` sequences from ``first`` on."""
+    """Return the sequences among ``numbers`` that belong to a rank, which has ``each`` sequences from ``first`` on."""
     rows = numbers - first
     own = rows[(rows >= 0) & (rows < each)]
     return MinibatchShare(own, len(own) / len(numbers)) if len(own) else MinibatchShare(np.zeros(1, np.int64), 0.0)
 
 
 def episodes_for_rank(episodes: int, ranks: Ranks) -> int:
-    """This rank's share of ``episodes``."""
+    """Return this rank's share of ``episodes``."""
     return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
 
 
 def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
-    """The random seeds of this rank's worlds, uint64 ``[num_envs]``.
+    """Return the random seeds of this rank's worlds, uint64 ``[num_envs]``.
 
     They differ between all worlds of all ranks, and for worlds that begin after ``rounds_over`` rounds of a run.
     """
@@ -354,7 +354,7 @@ def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, round
 
 
 def build_adam(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:
-    """Adam (arXiv 1412.6980) with a learning rate for the actor and one for the critic."""
+    """Return Adam (arXiv 1412.6980) with a learning rate for the actor and one for the critic."""
     critic = network.critic_parameters()
     known = {id(parameter) for parameter in critic}
     actor = [parameter for parameter in network.parameters() if id(parameter) not in known]

@@ -38,7 +38,7 @@ def make_observers(
     terminal: Observer | None = None,
     trackers: Sequence[str] = (),
 ) -> list[Observer]:
-    """The observers of a new or resumed run; their failures never stop it.
+    """Return the observers of a new or resumed run; their failures never stop it.
 
     Args:
         run_dir: the run's folder, where the files go.
@@ -102,4 +102,4 @@ class _ShieldedObserver:
             self._warned = True
             unforeseen = not isinstance(error, OSError)
             what = type(self._observer).__name__
-            logger.warning("%s failed, training goes on: %s", what, error, exc_info=error if unforeseen else None)
+            logger.warning("%s failed, training continues: %s", what, error, exc_info=error if unforeseen else None)

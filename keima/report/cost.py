@@ -23,7 +23,7 @@ class Cost:
 
 
 def cumulative_core_hours(rows: Sequence[MetricValues]) -> list[float]:
-    """The core hours that the workers had used by the end of each iteration.
+    """Return the core hours that the workers had used by the end of each iteration.
 
     Workers that have left are no longer in a row, so its sum may fall; what they have used still counts.
 
@@ -45,7 +45,7 @@ def cumulative_core_hours(rows: Sequence[MetricValues]) -> list[float]:
 
 
 def core_hours_by_worker(rows: Sequence[MetricValues]) -> dict[str, float]:
-    """The core hours of each worker.
+    """Return the core hours of each worker.
 
     Args:
         rows: what each worker said at the end of each iteration; it begins again at 0 if its folder was deleted.
@@ -59,12 +59,12 @@ def core_hours_by_worker(rows: Sequence[MetricValues]) -> dict[str, float]:
 
 
 def count_processes(row: MetricValues) -> float:
-    """The number of worker processes at the end of an iteration."""
+    """Return the number of worker processes at the end of an iteration."""
     return row.get(PROCESSES, row.get(EARLIER_PROCESSES, 0.0))
 
 
 def compute_cost(rows: Sequence[MetricValues]) -> Cost:
-    """What the iterations cost."""
+    """Compute what the iterations cost."""
     hours = cumulative_core_hours(rows)
     rated = [(spent, row[ELO]) for spent, row in zip(hours, rows, strict=True) if ELO in row]
     return Cost(

@@ -1,4 +1,4 @@
-"""What limits a run now: who waits for whom, and what to do about it."""
+"""What limits a run now, and what to do about it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class TimeShares:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """Something that holds the run up."""
+    """Something that limits the run."""
 
     who: str  # workers, learner, evaluation, disk, network
     what: str
@@ -35,7 +35,7 @@ class Limit:
 
 
 def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
-    """How the time of the last iterations was spent; None before there are two.
+    """Return how the time of the last iterations was spent; None before there are two.
 
     Args:
         rows: the iterations' metrics, as metrics.jsonl has them.
@@ -59,7 +59,7 @@ def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
 
 
 def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free: int | None) -> list[Limit]:
-    """What holds a running run up: what stands still first, then where the time goes.
+    """Return what limits a running run: stalled parts first, then where the time goes.
 
     Args:
         now: what the Coach last reported.
@@ -95,7 +95,9 @@ def _lost_worker_limits(workers: Sequence[WorkerStatus]) -> list[Limit]:
     lost = [worker for worker in workers if worker.activity in NO_LONGER_PLAYS]
     if not lost:
         return []
-    which = "no worker plays" if len(lost) == len(workers) else f"{len(lost)} of {len(workers)} workers do not play"
+    which = (
+        "no worker is playing" if len(lost) == len(workers) else f"{len(lost)} of {len(workers)} workers do not play"
+    )
     return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
 
 
@@ -104,18 +106,18 @@ def _network_limits(now: ProgressReport, network: ClusterNetwork, shares: TimeSh
     found = []
     if waiting > now.games_wanted > 0:
         what = f"{waiting:,} finished games wait to be fetched, more than an iteration has"
-        remedy = "look at the network between the main node and the workers, and at the main node's load"
+        remedy = "check the network between the main node and the workers, and the main node's load"
         found.append(Limit(who="network", what=what, remedy=remedy))
     if shares and network.sync_seconds is not None and network.sync_seconds > shares.seconds:
         took = f"a new model takes {format_duration(network.sync_seconds)} to reach all workers"
         what = f"{took}, longer than an iteration ({format_duration(shares.seconds)})"
-        remedy = "raise training.games_per_iteration, which makes models rarer, or lower distributed.sync_interval"
+        remedy = "raise training.games_per_iteration, which publishes fewer models, or lower distributed.sync_interval"
         found.append(Limit(who="network", what=what, remedy=remedy))
     return found
 
 
 def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:
-    """Where most of the main node's time goes."""
+    """Return where most of the main node's time goes."""
     idle = sum(worker.activity == "waiting" for worker in now.workers)
     if shares.learning >= max(shares.games, shares.evaluating):
         meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _are_many_idle(idle, now) else ""

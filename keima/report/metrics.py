@@ -48,14 +48,14 @@ class Metric:
     style: Callable[[float], str] | None = None  # of its cell
 
     def format_value(self, row: "MetricRow") -> str:
-        """The value of a row as people read it; empty if it was not measured."""
+        """Return the value of a row as people read it; empty if it was not measured."""
         value = read_metric(row, self.name)
         if value is None:
             return ""
         return self.format(value, read_metric(row, self.margin)) if self.margin else self.format(value)
 
     def make_column(self) -> Column[Any]:
-        """The column of a table."""
+        """Return the column of a table."""
         style = self._style if self.style else None
         return Column(title=self.title, cell=self.format_value, rank=self.rank or 0, style=style, help=self.help)
 
@@ -77,12 +77,12 @@ MetricRow = IterationReport | Mapping[str, float | None]  # the latter of a PPO 
 
 
 def make_columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
-    """The columns of a table."""
+    """Return the columns of a table."""
     return tuple(metric.make_column() for metric in metrics if metric.rank is not None)
 
 
 def read_metric(row: MetricRow, name: str) -> float | None:
-    """The value of the metric of that name; None if it was not measured."""
+    """Return the value of the metric of that name; None if it was not measured."""
     if not isinstance(row, IterationReport):
         return row.get(name)
     section, _, key = name.partition("/")
@@ -107,12 +107,12 @@ def _format_excess(ratio: float) -> str:
 
 
 def format_money(amount: float) -> str:
-    """Dollars and cents."""
+    """Return dollars and cents, as text."""
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
 def _format_score(mean: float, margin: float | None = None) -> str:
-    """A mean without its margin, which a table has no room for."""
+    """Return a mean without its margin, which a table has no space for."""
     return format_score(mean)
 
 
@@ -237,7 +237,7 @@ METRICS: tuple[Metric, ...] = (
         name="waits/learner",
         title="Waited for learner",
         format=format_duration,
-        help="time that the mean worker had no games to play, because the learner is behind",
+        help="time that the average worker had no games to play, because the learner was behind",
     ),
     Metric(
         name="waits/evaluation",

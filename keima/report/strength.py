@@ -7,7 +7,7 @@ from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:
-    """The metrics as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
+    """Return the metrics as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
     fields = []
     if evaluation.elo is not None:
         fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
@@ -26,12 +26,12 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
     if evaluation.score is not None:
         fields.append(f"measured score {score_report_text(evaluation.score)}")
     if evaluation.accepted is not None:
-        fields.append("accepted" if evaluation.accepted else "refused by the gate")
+        fields.append("accepted" if evaluation.accepted else "rejected by the gate")
     return fields
 
 
 def strength_pairs(evaluation: EvaluationReport) -> list[str]:
-    """The ratings as keys with values: "elo=812 ± 40", "not_lost_to_random=0.990"."""
+    """Return the ratings as keys with values: "elo=812 ± 40", "not_lost_to_random=0.990"."""
     pairs = []
     if evaluation.elo is not None:
         pairs.append(f"elo={format_elo(evaluation.elo, evaluation.elo_margin)}")
@@ -41,7 +41,7 @@ def strength_pairs(evaluation: EvaluationReport) -> list[str]:
 
 
 def strength_sentences(evaluation: EvaluationReport) -> list[str]:
-    """The metrics as sentences without a full stop, so that the model or its simulations may follow in brackets."""
+    """Return the metrics as sentences without a full stop, so that text in brackets may follow."""
     sentences = []
     if evaluation.elo is not None:
         sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
@@ -72,8 +72,8 @@ def _gain_text(evaluation: EvaluationReport) -> str:
 
 
 def score_report_text(score: ScoreReport) -> str:
-    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %). Milestones that no game has reached
-    are left out.
+    """Return scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %). Milestones that no game has
+    reached are left out.
     """
     reached = "".join(
         f"; {part.milestone}: {format_percent(part.share)}" for part in score.milestones if part.share > 0

@@ -47,8 +47,8 @@ HALF_WIDTH = 40  # columns
 
 
 def history_columns(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
-    """The columns of iterations: the metrics, and the share of games that reach each milestone, measured or else in
-    self-play.
+    """Return the columns of iterations: the metrics, and the share of games that reach each milestone, measured or else
+    in self-play.
     """
     scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
     milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
@@ -57,7 +57,7 @@ def history_columns(rows: Sequence[IterationReport]) -> tuple[Column[IterationRe
 
 
 def measured_score(row: IterationReport) -> ScoreReport | None:
-    """The score that the evaluation measured, if it did."""
+    """Return the score that the evaluation measured, if it did."""
     return row.evaluation.score if row.evaluation else None
 
 
@@ -76,7 +76,7 @@ def trend_lines(
     rows: Sequence[IterationReport] | Sequence[MetricValues],
     width: int,
 ) -> list[Text]:
-    """Sparklines, over the whole run, of what has been measured at least twice."""
+    """Return sparklines, over the whole run, of what has been measured at least twice."""
     lines = []
     for metric in (metric for name in names for metric in metrics if metric.name == name):
         found = [read_metric(row, metric.name) for row in rows]
@@ -101,11 +101,11 @@ class ScreenFrame:
     note: str = ""  # a warning about the metrics
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines that fit."""
+        """Yield the lines that fit."""
         yield from self.lines(options.max_width, options.height or options.size.height)
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """At most ``height`` lines of at most ``width`` cells."""
+        """Return at most ``height`` lines of at most ``width`` cells."""
         workers = self.now.workers if self.now else ()
         header, sparks = self._header(width), trend_lines(TRENDS, METRICS, self.rows, width)
         wants = (len(self.rows), len(workers), len(self.events))
@@ -152,7 +152,7 @@ def _rates_line(now: ProgressReport) -> Text:
 
 
 def _cluster_lines(now: ProgressReport) -> list[Text]:
-    """The metrics of a cluster, two in a line."""
+    """Return the metrics of a cluster, two in a line."""
     metrics = progress_metrics(now)
     return [
         Text("".join(f"{metric:{HALF_WIDTH}}" for metric in line).rstrip(), TITLE)
@@ -183,7 +183,7 @@ def _allot_lines(room: int, wants: tuple[int, int, int]) -> list[int]:
 
 
 def _worker_lines(workers: Sequence[WorkerStatus], room: int, width: int) -> list[Text]:
-    """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
+    """Return the workers, those with errors first; if there are too many, the last line counts the rest by state."""
     columns = [column for column in WORKER_COLUMNS if column.in_terminal]
     if len(workers) <= room:
         return table_lines(columns, workers, width)

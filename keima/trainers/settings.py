@@ -57,8 +57,8 @@ def default_settings(rules: Game) -> dict[str, Any]:
 
 
 def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of a run of ``ParallelZeroTrainer``: those of the shipped experiment with this game, in a folder of
-    its own that is named after the game and the time.
+    """Return the settings of a run of ``ParallelZeroTrainer``: those of the shipped experiment with this game, in a
+    folder of its own that is named after the game and the time.
 
     Args:
         rules: the game.
@@ -128,7 +128,7 @@ def settings_for_workers(
 
 
 def validate_settings(document: dict[str, Any]) -> Settings:
-    """The settings in a document.
+    """Check the settings in a document, and return them.
 
     Raises:
         ValueError: some are out of range; the message names them.

@@ -1,4 +1,4 @@
-"""Files of weights for other PyTorch programs, written while a run goes on."""
+"""Files of weights for other PyTorch programs, written during a run."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

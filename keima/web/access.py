@@ -75,10 +75,10 @@ class Access:
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
             return make_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n")
         if commands and headers.getlist("content-type") != ["application/json"]:
-            return make_refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command is JSON.\n")
+            return make_refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command must be JSON.\n")
         size = headers.getlist("content-length") or ["0"]
         if len(size) != 1 or not size[0].isdecimal() or "transfer-encoding" in headers:
-            return make_refusal(HTTPStatus.BAD_REQUEST, "A request says how long it is, once.\n")
+            return make_refusal(HTTPStatus.BAD_REQUEST, "A request must state its length once.\n")
         if int(size[0].lstrip("0")[:6] or "0") > (MOST_COMMAND_BYTES if commands else 0):
             return make_refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
         host = single_header(headers, "host")
@@ -89,7 +89,7 @@ class Access:
         return None
 
     def _admit_with_token(self, request: Request) -> Response | None:
-        """The answer to a request without the cookie: one that carries the token receives it."""
+        """Return the answer to a request without the cookie: one that carries the token receives it."""
         given = request.query_params.get("token")
         if given is None:
             if self._is_token(request.cookies.get(self._cookie, "")):
@@ -106,11 +106,11 @@ class Access:
 
 
 def single_header(headers: Headers, name: str) -> str:
-    """The value of a header that must be there once; empty if it is not."""
+    """Return the value of a header that must be there once; an empty text if it is not."""
     values = headers.getlist(name)
     return values[0] if len(values) == 1 else ""
 
 
 def make_refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
-    """A refusal, in words."""
+    """Return a refusal, in words."""
     return PlainTextResponse(text, status, headers)

@@ -1,4 +1,4 @@
-"""The web application: a page, what it draws, and word of every change."""
+"""The web application: a page, what it draws, and notice of every change."""
 
 import json
 import math
@@ -41,7 +41,7 @@ SILENT_POLLS = 15  # then a comment, so that nothing between here and the browse
 
 
 def make_dashboard_app(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
-    """The dashboard of these runs, in this order, where people can also play against their models.
+    """Return the dashboard of these runs, in this order, where people can also play against their models.
 
     Args:
         ending: whether the server is about to end, and waits for open streams.
@@ -54,7 +54,7 @@ def make_dashboard_app(folders: Sequence[Path], ending: Callable[[], bool] = lam
 
 
 def make_play_app(models: Models, *, chosen: str, simulations: int | None) -> Starlette:
-    """The page where people play against these models, alone.
+    """Return the page where people play against these models, alone.
 
     Args:
         chosen: the name of the model that it proposes; empty: the first.
@@ -67,7 +67,7 @@ def make_play_app(models: Models, *, chosen: str, simulations: int | None) -> St
 
 
 def closing_lifespan(play: VisitorGames) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """The life of an application, after which ``play`` is closed."""
+    """Return the life of an application, after which ``play`` is closed."""
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
@@ -78,7 +78,7 @@ def closing_lifespan(play: VisitorGames) -> Callable[[Starlette], AbstractAsyncC
 
 
 def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> Iterator[Route]:
-    """What shows runs."""
+    """Yield the routes that show runs."""
     overview = {
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
         "axes": [{"metric": metric, "name": name} for metric, name in AXES.items()],
@@ -93,25 +93,25 @@ def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> I
 
 
 def asset_routes() -> Iterator[Route]:
-    """The scripts, styles and pictures of all pages."""
+    """Yield the routes of the scripts, styles and pictures of all pages."""
     files = (*ASSETS.iterdir(), *BOARDS.values(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
     yield from (Route(f"/{path.name}", make_asset_endpoint(path)) for path in files if path.suffix in TYPES)
 
 
 def make_asset_endpoint(path: Path) -> Callable[[Request], Response]:
-    """An endpoint that returns a file of the page."""
+    """Return an endpoint that returns a file of the page."""
     content, media_type = path.read_bytes(), TYPES[path.suffix]
     return lambda request: Response(content, media_type=media_type)
 
 
 def make_page_endpoint() -> Callable[[Request], Response]:
-    """An endpoint that returns the page, with the part that shows games."""
+    """Return an endpoint that returns the page, with the part that shows games."""
     text = (ASSETS / PAGE).read_text(encoding="utf-8").replace(GAMES, VIEWER["html"].read_text(encoding="utf-8"))
     return lambda request: HTMLResponse(text)
 
 
 def make_game_endpoint(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
-    """An endpoint that returns a recorded game of a run, from 1 in order of receipt; -1 is the last one."""
+    """Return an endpoint that returns a recorded game of a run, from 1 in order of receipt; -1 is the last one."""
 
     def endpoint(request: Request) -> Response:
         number, game = request.path_params["number"], request.path_params["game"]
@@ -130,7 +130,7 @@ def make_game_endpoint(runs: Sequence[RunReader]) -> Callable[[Request], Respons
 def make_run_endpoint(
     runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]
 ) -> Callable[[Request], Response]:
-    """An endpoint that returns what ``read`` finds of the run whose number the address has."""
+    """Return an endpoint that returns what ``read`` finds of the run whose number the address has."""
 
     def endpoint(request: Request) -> Response:
         number = request.path_params["number"]
@@ -142,7 +142,7 @@ def make_run_endpoint(
 
 
 class CalibrationCache:
-    """Answers with the calibration of search, which takes seconds: one is computed at a time, and kept for a while."""
+    """Answers with the calibration of search, which takes seconds: one is computed at a time, and cached."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs, self._one = runs, anyio.Lock()
@@ -179,8 +179,8 @@ class ChangeStreams:
         return StreamingResponse(self._changes(), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[str]:
-        """First every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``; at the
-        server's end, an event ``end``.
+        """Yield first every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``; at
+        the server's end, an event ``end``.
         """
         self._open += 1
         try:
@@ -205,7 +205,9 @@ class ChangeStreams:
             self._open -= 1
 
     async def _current_stamps(self) -> list[tuple[str, str]]:
-        """The stamps of all runs, which all streams share: their files are asked once in a while, not once a stream."""
+        """Return the stamps of all runs. All streams share them, so files are checked once per interval, not once per
+        stream.
+        """
         async with self._polling:
             if anyio.current_time() - self._polled >= POLL_SECONDS / 2:
                 self._found = await run_in_threadpool(lambda: [run.read_stamps() for run in self._runs])

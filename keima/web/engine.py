@@ -2,9 +2,9 @@
 
     python -m keima.web.engine models/go9.safetensors
 
-It keeps no games: each question brings its game along, so that none is lost when the process ends. It ends with its
-input, or when nobody has asked for some minutes. It computes with one thread, and once it has loaded its network it
-gives way to everything else on the machine.
+It keeps no games: each question brings its game along, so that none is lost when the process ends. It exits when
+its input ends, or after some minutes without a question. It computes with one thread, and once it has loaded its
+network it runs at low priority.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class NetworkThinker:
         self.think(GameSession(self.game, person=0), simulations=2 * LEAVES, seconds=None)
 
     def analyse_without_search(self, session: GameSession) -> Answer:
-        """What the network thinks of a position without search: its policy, and what each player can expect."""
+        """Return what the network thinks of a position without search: its policy, and what each player can expect."""
         game, state = self.game, session.state
         logits, values = self.evaluator(game.observe(state)[None])
         legal = game.legal_actions(state)
@@ -87,7 +87,7 @@ class NetworkThinker:
         return {"moves": moves, "expects": expectations_by_player(game, player, value)}
 
     def think(self, session: GameSession, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
-        """The best action, and the moves that search considered."""
+        """Return the best action, and the moves that search considered."""
         began = time.monotonic()
         alone = self.game.num_players == 1
         if alone:
@@ -120,7 +120,7 @@ class NetworkThinker:
         return lines[0].action, {"simulations": analysis.visits, "moves": moves}
 
     def _describe_line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
-        """A move with its principal line; its value is for the player to move."""
+        """Return a move with its principal line; its value is for the player to move."""
         after, names = state.copy(), list[str]()
         for action in line.actions[:LINE_SHOWN]:
             names.append(move_name(self.game, after, action))
@@ -148,7 +148,7 @@ class NetworkThinker:
         return int(found.actions[0]), {"simulations": simulations, "moves": moves, "value": float(found.values[0])}
 
     def _simulations_within(self, session: GameSession, simulations: int | None, seconds: float | None) -> int:
-        """The simulations of a search in a one-player game, whose time is known from the last one."""
+        """Return the simulations of a search in a one-player game, whose time is known from the last one."""
         if simulations is not None:
             return simulations
         if not self._seconds_each:
@@ -159,14 +159,14 @@ class NetworkThinker:
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Logits ``[n]`` as shares."""
+    """Return logits ``[n]`` as shares."""
     weights = np.exp(logits.astype(np.float64) - logits.max(initial=-np.inf))
     shares: NDArray[np.float64] = weights / weights.sum()
     return shares
 
 
 def describe_move(game: Game, state: States, action: int, share: float) -> Answer:
-    """A move with its share, for ``boards.js``."""
+    """Return a move with its share, for ``boards.js``."""
     return {
         "action": action,
         "name": move_name(game, state, action),
@@ -176,7 +176,9 @@ def describe_move(game: Game, state: States, action: int, share: float) -> Answe
 
 
 def expectations_by_player(game: Game, mover: int, value: Any) -> list[float]:
-    """What each player can expect, given the network's value for ``mover``: the return, or the points still to come."""
+    """Return what each player can expect, given the network's value for ``mover``: the return, or the points still to
+    come.
+    """
     if game.num_players == 1:
         return [float(value)]
     if game.num_players == 2:
@@ -188,7 +190,7 @@ def expectations_by_player(game: Game, mover: int, value: Any) -> list[float]:
 
 
 def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer:
-    """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
+    """Return, for a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
     game, state = thinking.game, session.state
     if not game.won_by_area:
         return {}
@@ -203,7 +205,7 @@ def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer
 
 
 def describe_game(thinking: NetworkThinker, session: GameSession, thought: Answer | None) -> Answer:
-    """All that the page shows of a game."""
+    """Return all that the page shows of a game."""
     game, state, over = thinking.game, session.state, session.is_over
     drawn = draw_board(game, state)
     legal = [] if over else game.legal_actions(state).tolist()
@@ -232,7 +234,7 @@ def describe_game(thinking: NetworkThinker, session: GameSession, thought: Answe
 
 
 def answer_or_error(thinking: NetworkThinker, question: Answer) -> Answer:
-    """The game after a command, or an error in words."""
+    """Return the game after a command, or an error in words."""
     try:
         return answer_question(thinking, question)
     except (ValueError, OSError) as error:
@@ -240,7 +242,7 @@ def answer_or_error(thinking: NetworkThinker, question: Answer) -> Answer:
 
 
 def answer_question(thinking: NetworkThinker, question: Answer) -> Answer:
-    """The game after a command.
+    """Return the game after a command.
 
     Raises:
         ValueError, OSError: the command is not possible.
@@ -274,7 +276,7 @@ def execute_command(thinking: NetworkThinker, session: GameSession, question: An
 
 
 def answer_questions(path: Path) -> None:
-    """Answer until the input ends, or nobody has asked for long. The first line says whether the model can be read."""
+    """Answer until the input ends or no question comes for long. The first line says whether the model can be read."""
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def say(answer: Answer) -> None:

@@ -25,7 +25,7 @@ class PlayableModel:
     path: Path
 
     def as_dict(self) -> dict[str, Any]:
-        """What the page is told."""
+        """Return what the page needs to know."""
         return {"name": self.name, "group": self.group, "title": self.title, "game": self.game}
 
 
@@ -36,19 +36,19 @@ class Models:
         self._runs, self._files = runs, files
 
     def list_models(self) -> list[PlayableModel]:
-        """All models that are there now."""
+        """Return all models that are there now."""
         found = [model for number, run in enumerate(self._runs) for model in list_run_models(run, number)]
         return found + [
             model for number, path in enumerate(self._files) if (model := describe_model_file(path, number))
         ]
 
     def find_model(self, name: str) -> PlayableModel | None:
-        """The model of this name."""
+        """Return the model of this name."""
         return next((model for model in self.list_models() if model.name == name), None)
 
 
 def list_run_models(run: RunReader, number: int) -> list[PlayableModel]:
-    """The models of a run that can be read; none if the run cannot."""
+    """Return the models of a run that can be read; none if the run cannot be read."""
     try:
         with read_ledger(run.folder) as ledger:
             rows, game = ledger.models()[-MOST_OF_A_RUN:], game_title(ledger.game, ledger.options)
@@ -69,7 +69,7 @@ def list_run_models(run: RunReader, number: int) -> list[PlayableModel]:
 
 
 def describe_model_file(path: Path, number: int) -> PlayableModel | None:
-    """The model in a file, if it is one."""
+    """Describe the model in a file; None if it is not a model."""
     heading = read_heading(path)
     if heading is None:
         return None
@@ -79,5 +79,5 @@ def describe_model_file(path: Path, number: int) -> PlayableModel | None:
 
 
 def shipped_models() -> list[Path]:
-    """The models that come with Keima."""
+    """Return the models that come with Keima."""
     return sorted((SHIPPED / "models").glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""The page ``/play``: people play against networks, one game a visitor.
+"""The page ``/play``: people play against networks, one game per visitor.
 
 The server keeps the games; ``engine.py``, a process of the lowest priority with one thread for each model in use, plays
 and thinks for all visitors, one question after the other.
@@ -96,7 +96,7 @@ class VisitorGame:
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     def make_question(self, do: str, action: int | None = None) -> dict[str, Any]:
-        """A question about this game for the engine."""
+        """Return a question about this game for the engine."""
         state = {"path": self.path, "actions": self.actions, "resigned": self.resigned}
         limits = self.given.model_dump(include={"person", "simulations", "seconds"})
         return state | limits | {"do": do, "action": action}
@@ -132,7 +132,7 @@ class ThinkingProcess(EngineProcess):
             raise UnreadableModel(loaded["error"])
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a question.
+        """Return the answer to a question.
 
         Raises:
             EngineFailed: the process has ended or does not answer.
@@ -158,7 +158,7 @@ class VisitorGames:
         self._thinking, self._waiting, self._closed = anyio.Lock(), 0, False
 
     def routes(self) -> Iterator[Route]:
-        """What this answers."""
+        """Yield the routes that this answers."""
         yield Route("/play", self._page)
         yield Route("/api/play/models", self._list_models)
         yield Route("/api/play/file", self._save_file)
@@ -206,7 +206,7 @@ class VisitorGames:
             return await self._begin_game(visitor, command)
         game = self._games.get(visitor)
         if game is None:
-            return make_text_error("There is no game: begin one.", HTTPStatus.NOT_FOUND)
+            return make_text_error("There is no game: start one.", HTTPStatus.NOT_FOUND)
         self._games.move_to_end(visitor)
         return await self._continue_game(game, command)
 
@@ -224,7 +224,7 @@ class VisitorGames:
         return response
 
     async def _continue_game(self, game: VisitorGame, command: MakeMove | Ask) -> Response:
-        """What the page shows after a command."""
+        """Return what the page shows after a command."""
         async with game.lock:
             late = command.ply != game.ply and command.do in ("move", "answer", "hint")
             action = command.action if isinstance(command, MakeMove) else None
@@ -236,7 +236,7 @@ class VisitorGames:
             return JSONResponse(answer["view"] | {"chosen": game.given.model})
 
     async def _ask_or_refuse(self, question: dict[str, Any]) -> dict[str, Any] | Response:
-        """The engine's answer, or what the visitor is told instead."""
+        """Return the engine's answer, or the reason why the visitor gets none."""
         if self._waiting >= MOST_WAITING:
             return make_text_error("The server is busy with other games: try again.", HTTPStatus.SERVICE_UNAVAILABLE)
         self._waiting += 1
@@ -262,7 +262,7 @@ class VisitorGames:
         return self._running_engine(path).ask(question)
 
     def _running_engine(self, path: str) -> ThinkingProcess:
-        """The engine of a model, started if need be; another one may end for it."""
+        """Return the engine of a model, started if need be; another one may end for it."""
         if self._closed:
             raise EngineFailed("the server ends")
         engine = self._engines.pop(path, None) or ThinkingProcess(path)
@@ -273,5 +273,5 @@ class VisitorGames:
 
 
 def make_text_error(text: str, status: HTTPStatus) -> Response:
-    """A refusal, in words."""
+    """Return a refusal, in words."""
     return PlainTextResponse(f"{text}\n", status)

@@ -48,13 +48,13 @@ class RunReader:
         self._curves: tuple[str, dict[str, Any]] = ("", {})
 
     def read_stamps(self) -> tuple[str, str]:
-        """What changes whenever the curves, and whenever the state, have changed."""
+        """Return what changes whenever the curves, and whenever the state, have changed."""
         live = [stamp_of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
         iterations = stamp_of(self.folder / METRICS_NAME) or stamp_of(self.folder / STATS_NAME)
         return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
     def read_curves(self) -> dict[str, Any]:
-        """The charts, the metrics of all iterations by column, and the newest iterations as a table."""
+        """Return the charts, the metrics of all iterations by column, and the newest iterations as a table."""
         stamp, (known, found) = self.read_stamps()[0], self._curves
         if stamp != known:
             found = self._compute_curves()
@@ -68,7 +68,7 @@ class RunReader:
         return make_run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
 
     def read_calibration(self) -> dict[str, Any]:
-        """The chart of search's calibration in the newest games. Loads the game's compiled rules.
+        """Return the chart of search's calibration in the newest games. Loads the game's compiled rules.
 
         Raises:
             ValueError, OSError, sqlite3.Error: there is no such run, it is damaged, or this program does not play it.
@@ -81,7 +81,7 @@ class RunReader:
         return make_calibration_charts(self.name, bins).as_json()
 
     def read_state(self) -> dict[str, Any]:
-        """The state now, as the files have it."""
+        """Read the state now, as the files have it."""
         if rounds := self._read_rounds():
             return describe_ppo_run(self.name, rounds, stamp_of(self.folder / STATS_NAME))
         live, problems = self._read_live_state()
@@ -125,7 +125,7 @@ class RunReader:
         return rows, cost
 
     def _read_rounds(self) -> list[Round]:
-        """The rounds of a PPO run, which has no ledger; none of another run."""
+        """Read the rounds of a PPO run, which has no ledger; none for another run."""
         if (self.folder / LEDGER_NAME).exists():
             return []
         path = self.folder / STATS_NAME
@@ -140,7 +140,7 @@ class RunReader:
 
 
 def table_of_newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The last rows as a table, the newest first, and how many there are in all."""
+    """Return the last rows as a table, the newest first, and how many there are in all."""
     last = rows[: -TABLE_ROWS - 1 : -1]
     shown = [column for column in make_columns(metrics) if any(column.cell(row) for row in last)]
     return {

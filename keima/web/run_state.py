@@ -29,7 +29,7 @@ EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
 REMEDIES = {  # of states whose reason names none
     WorkerState.ERROR: "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
-    WorkerState.OFFLINE: "it is tried again by itself; keima cluster check says what is wrong",
+    WorkerState.OFFLINE: "Keima retries by itself; keima cluster check shows what is wrong",
     WorkerState.SYNCING: "nothing: it plays as soon as this is done",
 }
 
@@ -38,7 +38,7 @@ Pairs = list[list[str]]  # titles and texts
 
 
 def describe_ledger(ledger: Ledger) -> dict[str, Any]:
-    """What the ledger says: the game, each worker's account, and what happened last."""
+    """Describe the ledger: the game, each worker's account, and what happened last."""
     newest = ledger.events(last=EVENTS_SHOWN)
     return {
         "game": game_title(ledger.game, ledger.options),
@@ -48,7 +48,7 @@ def describe_ledger(ledger: Ledger) -> dict[str, Any]:
 
 
 def describe_account(account: WorkerAccount) -> dict[str, Any]:
-    """A worker's account; granted games are the sum of all others."""
+    """Describe a worker's account; granted games are the sum of all others."""
     return {
         name: getattr(account, name)
         for name in ("name", "granted", "received", "quarantined", "missing", "discarded", "outstanding")
@@ -56,7 +56,8 @@ def describe_account(account: WorkerAccount) -> dict[str, Any]:
 
 
 def newest_events(recorded: Sequence[Event], logged: Sequence[Event]) -> list[Event]:
-    """The last events of the ledger and of the Coach's log, in order; what both have is shown as the Coach said it.
+    """Return the last events of the ledger and of the Coach's log, in order; events in both appear as the Coach logged
+    them.
 
     Args:
         recorded: those of the ledger, each beginning with its worker's name and a colon, if it has one.
@@ -67,7 +68,7 @@ def newest_events(recorded: Sequence[Event], logged: Sequence[Event]) -> list[Ev
 
 
 def is_same_event(recorded: Event, logged: Event) -> bool:
-    """Whether both tell of one event: at the same time, of the same batch or number of games of the same worker."""
+    """Return whether both are one event: at the same time, about the same batch or number of games of one worker."""
     (when, text), (then, said) = recorded, logged
     worker, _, rest = text.partition(": ")
     subject = rest.split(":")[0].split()[:2]
@@ -77,7 +78,7 @@ def is_same_event(recorded: Event, logged: Event) -> bool:
 def describe_progress(
     report: ProgressReport, rows: Sequence[MetricValues], cost: Cost, *, running: bool, disk_free: int | None
 ) -> dict[str, Any]:
-    """What the Coach last said.
+    """Describe the Coach's last progress report.
 
     Args:
         report: its report.
@@ -109,14 +110,14 @@ def describe_progress(
 
 
 def describe_models_in_flight(report: ProgressReport) -> str:
-    """How many workers that can play do not have the newest model yet, in words; empty if none."""
+    """Describe how many workers that can play do not have the newest model yet; empty if none."""
     playing = [worker for worker in report.workers if worker.activity not in NO_LONGER_PLAYS]
     behind = sum(worker.model_version < report.model_version for worker in playing)
     return f", on its way to {behind} of {len(playing)} workers" if behind else ""
 
 
 def describe_time_and_cost(report: ProgressReport, rows: Sequence[MetricValues], cost: Cost, *, running: bool) -> Pairs:
-    """Elapsed time, time left, core hours, and those of 100 Elo points."""
+    """Return elapsed time, time left, core hours, and the core hours of 100 Elo points."""
     working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
     hours = cost.core_hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
@@ -135,7 +136,7 @@ def describe_time_and_cost(report: ProgressReport, rows: Sequence[MetricValues],
 
 
 def describe_cost_of_elo(cost: Cost) -> str:
-    """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
+    """Describe what 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
     if cost.per_100_elo is None:
         return ""
     lately = (
@@ -147,7 +148,7 @@ def describe_cost_of_elo(cost: Cost) -> str:
 
 
 def describe_time_shares(rows: Sequence[MetricValues]) -> str:
-    """How the main node spent the last iterations, in words; empty before there are two."""
+    """Describe how the main node spent the last iterations; empty before there are two."""
     shares = compute_time_shares(rows)
     if shares is None:
         return ""
@@ -160,7 +161,7 @@ def describe_time_shares(rows: Sequence[MetricValues]) -> str:
 
 
 def describe_worker(worker: WorkerStatus) -> dict[str, Any]:
-    """A worker: its state, its metrics, what is wrong, and the remedy."""
+    """Describe a worker: its state, its metrics, what is wrong, and the remedy."""
     metrics = [(column.title, column.cell(worker)) for column in WORKER_COLUMNS if column.in_card]
     reason, remedy = reason_and_remedy(worker)
     return {
@@ -176,7 +177,7 @@ def describe_worker(worker: WorkerStatus) -> dict[str, Any]:
 
 
 def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
-    """Why a worker does not play, and what to do; both empty if it plays."""
+    """Return why a worker does not play, and what to do; both empty if it plays."""
     if worker.state is None:
         return worker.error, ""
     if not worker.reason:
@@ -186,7 +187,7 @@ def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
 
 
 def describe_last_iteration(row: MetricValues) -> Pairs:
-    """What the last iteration says of a run that has left no progress file."""
+    """Describe the last iteration of a run that has left no progress file."""
     shown = (
         ("Iteration", "iteration", format_count),
         ("Elapsed", "run/seconds", format_duration),
@@ -196,7 +197,7 @@ def describe_last_iteration(row: MetricValues) -> Pairs:
 
 
 def describe_ppo_run(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp | None) -> dict[str, Any]:
-    """What a PPO run has left: its last round; it says nothing between two rounds.
+    """Describe the last round of a PPO run; it reports nothing between two rounds.
 
     Args:
         name: the run's.

@@ -24,31 +24,31 @@ MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
 
 def parse_address(text: str) -> str:
-    """An IP address of this machine."""
+    """Parse an IP address of this machine."""
     try:
         return str(ip_address(text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is no IP address, such as 192.168.1.20") from error
+        raise argparse.ArgumentTypeError(f"{text} is not an IP address, such as 192.168.1.20") from error
 
 
 def add_server_flags(parser: argparse._ActionsContainer) -> None:
     """Add what says where to listen."""
     parser.add_argument(
-        "--port", type=whole(0, HIGHEST_PORT), default=0, help="port to listen at (default: a free one)"
+        "--port", type=whole(0, HIGHEST_PORT), default=0, help="port to listen on (default: a free one)"
     )
     parser.add_argument(
         "--listen",
         type=parse_address,
         default=LOOPBACK,
         metavar="ADDRESS",
-        help="address to listen at; other than the default, other machines can connect, unencrypted "
+        help="address to listen on; with any but the default, other machines can connect, unencrypted "
         "(default: %(default)s)",
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open the address in a browser")
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Open a socket that listens there.
 
     Raises:
         OSError: the port is in use, or the address is not this machine's.
@@ -67,7 +67,7 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def list_allowed_hosts(listen: str, port: int) -> list[str]:
-    """The names, with the port, by which browsers may call the server."""
+    """Return the names, with the port, by which browsers may call the server."""
     names = [f"[{listen}]" if ":" in listen else listen]
     here = ["localhost", LOOPBACK, "[::1]"]
     if ip_address(listen).is_unspecified:
@@ -78,7 +78,7 @@ def list_allowed_hosts(listen: str, port: int) -> list[str]:
 
 
 def list_own_addresses() -> list[str]:
-    """The addresses that this machine's name leads to."""
+    """Return the addresses that this machine's name leads to."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:
@@ -87,7 +87,7 @@ def list_own_addresses() -> list[str]:
 
 
 def greeting_lines(what: str, link: str, listen: str, port: int) -> list[str]:
-    """The lines that say how to open the application."""
+    """Return the lines that say how to open the application."""
     lines = [f"{what}: {link}"]
     if "SSH_CONNECTION" in os.environ and ip_address(listen).is_loopback:
         server = os.environ["SSH_CONNECTION"].split()[2]
@@ -121,8 +121,8 @@ def serve(
     try:
         opened = open_listener(args.listen, args.port)
     except OSError as error:
-        raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
-    run_at_low_priority(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
+        raise OSError(f"cannot listen on {args.listen}, port {args.port}: {error.strerror}") from error
+    run_at_low_priority(PRIORITY)  # training goes first; only now, as the started program continues in a child
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     names = list_allowed_hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"

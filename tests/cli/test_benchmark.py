@@ -178,10 +178,10 @@ def test_without_gnu_go_the_other_opponents_play(
     assert benchmark.main(["--model", str(go_model), *FEW]) == 0
     shown = capsys.readouterr().out
     assert (
-        "GNU Go is not here: install it (Debian: apt install gnugo). Its levels are left out." in shown
+        "GNU Go was not found: install it (Debian: apt install gnugo). Its levels are left out." in shown
         and "random" in shown
     )
-    assert "--opponent: GNU Go is not here: install it" in refused(
+    assert "--opponent: GNU Go was not found: install it" in refused(
         capsys, "--model", str(go_model), "--opponent", "gnugo:10", *FEW
     )
 

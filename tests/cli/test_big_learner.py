@@ -94,7 +94,7 @@ def test_impossible_options_are_refused_with_a_remedy(
     )
     assert "--backend nccl" in refusal(capsys, data, tmp_path, "--world-size", "2", "--backend", "nccl")
     (tmp_path / f"{NAME}.pt").touch()
-    assert "continue it by --resume, or choose another --save-dir" in refusal(capsys, data, tmp_path)
+    assert "continue it with --resume, or choose another --save-dir" in refusal(capsys, data, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_training_without_folders_learns_from_the_newest_run_and_gets_its_own_
     assert "Games: runs/mine\n" in said and f"The checkpoint is checkpoints/{NAME}.pt" in said
     assert big_learner.main([*SMALL, "--seed", "2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Earlier trainings are kept: this one uses checkpoints_2; --resume continues the newest\n")
+    assert said.startswith("Earlier runs are kept: this one uses checkpoints_2; --resume continues the newest\n")
     assert big_learner.main(["--resume", "--device", "cpu"]) == 0
     assert (
         capsys.readouterr().out
@@ -195,7 +195,6 @@ def test_an_invalid_config_file_is_refused_with_its_line(
 
 
 def test_the_help_states_the_defaults_of_the_settings() -> None:
-    """The settings cannot be imported before --help is answered."""
     defaults = BigLearnerSettings().model_dump()
     flags = {action.dest: action for action in big_learner.make_parser()._actions if action.dest in defaults}
     assert flags.keys() == defaults.keys()

@@ -35,13 +35,13 @@ def test_without_names_all_runs_are_shown(
 def test_a_port_in_use_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"cannot listen at 127.0.0.1, port {port}: Address already in use" in refusal(
+        assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in refusal(
             capsys, tmp_path, "--port", port
         )
 
 
 def test_an_address_of_another_machine_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot listen at 192.0.2.1" in refusal(capsys, tmp_path, "--listen", "192.0.2.1")
+    assert "cannot listen on 192.0.2.1" in refusal(capsys, tmp_path, "--listen", "192.0.2.1")
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--port", "65536"), ("--port", "x"), ("--listen", "example.org")])

@@ -294,4 +294,4 @@ def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: p
 
 def test_a_two_player_game_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play.main([str(run), "--watch"]) == 2
-    assert "--watch: tic_tac_toe is no one-player game" in capsys.readouterr().err
+    assert "--watch: tic_tac_toe is not a one-player game" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_answers_follow_the_protocol(engine_command: list[str]) -> None:
         "play black d4": "=",
         "play white D4": "? illegal move",
         "play white Z9": None,
-        "play green D4": "? syntax error: 'green' is no color",
+        "play green D4": "? syntax error: 'green' is not a color",
         "play w pass": "=",
         "play b PASS": "=",
         "final_score # here": "= B+44.5",

@@ -177,7 +177,7 @@ def test_a_ppo_run_is_shown_as_rounds_with_its_results(tmp_path: Path, capsys: p
         "4",
     ]
     assert value(shown, "Episodes").startswith("16 in ") and value(shown, "Steps") == "256 of all worlds"
-    assert "who had bought and held: " in value(shown, "Last whole episode")
+    assert "buy and hold: " in value(shown, "Last whole episode")
 
 
 @pytest.mark.medium
@@ -238,7 +238,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: pytest
     leave_a_run(tmp_path / "ppo")
     games, ppo, page = str(tmp_path / "games"), str(tmp_path / "ppo"), str(tmp_path / "report.html")
     assert main([games, ppo, "--html", page]) == 2
-    assert "is of a PPO run: compare it with others of its kind" in capsys.readouterr().err
+    assert "is a PPO run: compare it only with other PPO runs" in capsys.readouterr().err
     assert main([games, str(tmp_path / "none"), "--html", page]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err
     for options in ([games, ppo], [games, ppo, "--html", page, "--game", "1"]):

@@ -71,7 +71,7 @@ def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
     second = begin(tmp_path / "w")
     output, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == worker.ALREADY_RUNNING
-    assert f"has its worker already: process {first.pid}" in output
+    assert f"already has a worker: process {first.pid}" in output
 
 
 @pytest.mark.trial

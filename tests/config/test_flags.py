@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from keima.config.flags import as_setting, game_among, number, whole
+from keima.config.flags import add_section, add_setting, as_setting, game_among, number, whole
 from keima.config.own_modules import keep_module
+from keima.learning.dataset_settings import BigLearnerSettings
+
+BIG_LEARNER = "keima.learning.dataset_settings.BigExperiment"
 
 
 def refusal(kind: Callable[[str], float], text: str) -> str:
@@ -66,3 +69,34 @@ def test_a_game_is_a_shipped_name_or_a_file_which_is_named_by_its_content(tmp_pa
         read("hex")
     with pytest.raises(argparse.ArgumentTypeError, match="there is no file"):
         read(str(tmp_path / "hex.py"))
+
+
+def help_of(add: Callable[[argparse.ArgumentParser], None]) -> dict[str, str]:
+    """Return the help of each flag that ``add`` adds to a parser."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add(parser)
+    return {action.option_strings[0]: action.help or "" for action in parser._actions}
+
+
+def test_the_help_leaves_out_what_null_and_auto_mean_as_no_flag_can_be_these() -> None:
+    shown = help_of(lambda parser: add_setting(parser.add_argument, "--workers", "self_play.workers", usual="two"))
+    assert shown == {"--workers": "worker processes (default: two)"}
+
+
+def test_every_setting_of_a_section_gets_a_flag_with_its_default() -> None:
+    shown = help_of(lambda parser: add_section(parser.add_argument, "big_learner", BIG_LEARNER))
+    assert shown.keys() == {f"--{name.replace('_', '-')}" for name in BigLearnerSettings.model_fields}
+    assert shown["--warmup-steps"] == "steps of linear warmup (default: training.warmup_steps)"
+    assert shown["--mixed-precision"].endswith("(default: no)")
+    assert shown["--shuffle-positions"].endswith("(default: 500,000)")
+
+
+def test_a_flag_of_a_section_takes_what_its_setting_takes() -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_section(parser.add_argument, "big_learner", BIG_LEARNER)
+    given = parser.parse_args(["--data", "games", "--schedule", "constant", "--norm-batch", "2", "--mixed-precision"])
+    assert (given.data, given.schedule, given.norm_batch, given.mixed_precision) == (Path("games"), "constant", 2, True)
+    assert given.epochs is None
+    for words, expected in ((["--norm-batch", "1"], "a whole number from 2"), (["--schedule", "linear"], "constant")):
+        with pytest.raises(argparse.ArgumentError, match=expected):
+            parser.parse_args(words)

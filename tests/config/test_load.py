@@ -259,7 +259,7 @@ def test_settings_that_have_left_are_refused_by_name_unless_a_run_s_copy_has_the
     with pytest.raises(ConfigError) as refused:
         load_settings(path)
     assert [problem.split(": ", 1)[1] for problem in refused.value.problems] == [
-        f"{name} is no longer a setting, since it did not pay; see docs/results/learning_techniques.md"
+        f"{name} is no longer a setting, since it did not help; see docs/results/learning_techniques.md"
         for name in ("network.predict_soft_policy", "training.soft_policy_weight")
     ]
     (tmp_path / "versions.json").write_text("{}")

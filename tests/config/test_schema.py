@@ -50,7 +50,7 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
             {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]},
             "could have the name of machine a-2",
         ),
-        ("distributed", {"workers": [worker("ray-1")], "ray": {}}, "ray-1 is called like the workers of Ray"),
+        ("distributed", {"workers": [worker("ray-1")], "ray": {}}, "ray-1 looks like a name of Ray's workers"),
         ("distributed", {"ray": {"num_gpus": 1.5}}, "num_gpus"),
         ("distributed", {"ray": {"num_cpus": 0.0}}, "num_cpus"),
         ("distributed", {"ray": {"slots": 0}}, "slots"),
@@ -66,9 +66,13 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"slurm": {"count": 1, "memory": "4 GB"}}, "memory as Slurm writes it, such as 4G"),
         ("distributed", {"slurm": {"count": 1, "partition": "-x"}}, "one word"),
         ("distributed", {"slurm": {"count": 1, "options": ["nice=5"]}}, "an option of sbatch, such as --nice=100"),
-        ("distributed", {"slurm": {"count": 1, "options": ["--array=1-9"]}}, "--array is not yours to set"),
-        ("distributed", {"slurm": {"count": 1, "options": ["-Jname"]}}, "-J is not yours to set"),
-        ("distributed", {"slurm": {"count": 1}, "workers": [worker("slurm-3")]}, "called like the workers of Slurm"),
+        ("distributed", {"slurm": {"count": 1, "options": ["--array=1-9"]}}, "--array cannot be set here"),
+        ("distributed", {"slurm": {"count": 1, "options": ["-Jname"]}}, "-J cannot be set here"),
+        (
+            "distributed",
+            {"slurm": {"count": 1}, "workers": [worker("slurm-3")]},
+            "looks like a name of Slurm's workers",
+        ),
     ],
 )
 def test_contradictory_settings_are_refused(section: str, values: dict[str, Any], message: str) -> None:

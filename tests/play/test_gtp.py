@@ -158,7 +158,7 @@ def test_the_opponent_s_resignation_is_understood() -> None:
     talk.ask("play b RESIGN", "play w C4")
     assert talk.ask("final_score") == "W+4.5"
     assert talk.ask("kgs-game_over") == ""
-    assert talk.refused("play green resign") == "syntax error: 'green' is no color"
+    assert talk.refused("play green resign") == "syntax error: 'green' is not a color"
 
 
 @pytest.mark.medium

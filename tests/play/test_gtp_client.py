@@ -102,9 +102,9 @@ def test_an_invalid_engine_is_refused_with_examples(name: str) -> None:
 
 def test_a_missing_engine_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "find_program", lambda name: None)
-    with pytest.raises(ValueError, match=r"--opponent: GNU Go is not here: install it \(Debian: apt install gnugo\)"):
+    with pytest.raises(ValueError, match=r"--opponent: GNU Go was not found: install it \(Debian: apt install gnugo\)"):
         make_go_entrants(GAME, ["gnugo:10"])
-    with pytest.raises(ValueError, match="--opponent: Pachi is not here"):
+    with pytest.raises(ValueError, match="--opponent: Pachi was not found"):
         make_go_entrants(GAME, ["pachi:1000"])
 
 
@@ -116,10 +116,10 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        (["echo '= C3'", "echo"], "asked for move 2 of the game C3: it answered 'C3', which is no legal move there"),
+        (["echo '= C3'", "echo"], "asked for move 2 of the game C3: it answered 'C3', which is not a legal move there"),
         (
             ["echo '= resign'", "echo"],
-            "asked for move 2 of the game C3: it answered 'resign', which is no legal move there",
+            "asked for move 2 of the game C3: it answered 'resign', which is not a legal move there",
         ),
         (
             ["echo '? no memory'", "echo"],
@@ -127,7 +127,7 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
         ),
         (
             ["echo what", "echo"],
-            "asked for move 2 of the game C3: False Engine 1.0 answers 'genmove white' by what",
+            "asked for move 2 of the game C3: False Engine 1.0 answers 'genmove white' with what",
         ),
         (
             ["echo killed >&2", "exit 137"],

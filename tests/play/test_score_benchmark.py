@@ -72,7 +72,7 @@ def test_a_state_dictionary_reveals_its_network(tmp_path: Path) -> None:
         assert model.description.network == {"type": "resnet", **NETWORK, "global_pooling": pooling}
     with pytest.raises(ValueError, match="the network takes 16 planes of 16 cells"):
         make_model_from_weights(SMALL, weights)
-    with pytest.raises(ValueError, match="is no state dictionary of a network for twenty48"):
+    with pytest.raises(ValueError, match="is not a state dictionary of a network for twenty48"):
         make_model_from_weights(FULL, {"weight": torch.zeros(3)})
 
 

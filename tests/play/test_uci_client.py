@@ -103,5 +103,5 @@ def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, c
 
 
 def test_an_engine_without_levels_cannot_be_limited(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be held to a level: it has no option UCI_Elo"):
+    with pytest.raises(ValueError, match="cannot be limited to a level: it has no option UCI_Elo"):
         make_stockfish_entrants(program(tmp_path, *GREETING), [], movetime=None, nodes=1)

@@ -106,7 +106,7 @@ python scripts/benchmark.py \\
     --games 100 \\
     --save results_8gpu
 """
-NOT_IN_THE_SAMPLE = ("No device is to be seen here: ", "The search is compiled for this machine: ", "Spikes: ")
+NOT_IN_THE_SAMPLE = ("No device was found: ", "The search is compiled for this machine: ", "Spikes: ")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_the_check_of_processes_prints_what_the_guide_shows(here: Path) -> None:
 def test_the_run_can_be_trained_watched_viewed_and_measured(here: Path) -> None:
     small = ("--blocks", "1", "--channels", "8", "--batch-size", "128", "--simulations", "1")
     said = typed(FULL_RUN, *small, cwd=here, gpus="0,1", iterations="10", games_per_iter="2")
-    assert "No GPU is to be seen here: 2 processes play on the CPU instead of GPUs 0,1." in said
+    assert "No GPU was found: 2 processes play on the CPU instead of GPUs 0,1." in said
     check_run(here, said, iterations=10, games=2)
     assert typed(VIEW, cwd=here).startswith("The last 5 of 10 iterations:")
     assert typed(WATCH, "--once", cwd=here)

@@ -195,10 +195,10 @@ def test_the_first_commands_train_one_after_the_other_each_in_its_own_folder(fol
     alone, by_itself, _ = commands(DIRECT)
     said = trained(alone, folder, Path("checkpoints_2", SMALL_CHECKPOINT), *SMALL)
     assert "1 rank on cpu, batch 1,024: 1024 a rank" in said
-    assert said.startswith("Earlier trainings are kept: this one uses checkpoints_2; --resume continues the newest\n")
+    assert said.startswith("Earlier runs are kept: this one uses checkpoints_2; --resume continues the newest\n")
     refused = typed(by_itself, *SMALL, *port, "--save-dir", "checkpoints", folder=folder)
     assert refused.returncode == 2 and refused.stderr.startswith(LOADING) and refused.stderr.count("\n") == 2
-    assert "continue it by --resume" in refused.stderr
+    assert "continue it with --resume" in refused.stderr
 
 
 @without_gpus

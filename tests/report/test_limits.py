@@ -83,7 +83,7 @@ def test_what_stands_still_comes_first() -> None:
     full = find_limits(replace(now, phase="waiting for space on the disk"), [], disk_free=0)
     assert "the run waits" in of("disk", full).what
     nobody = find_limits(progress(5, workers=(worker(0, activity="error"),)), [], disk_free=None)
-    assert of("workers", nobody).what == "no worker plays"
+    assert of("workers", nobody).what == "no worker is playing"
 
 
 def test_a_slow_network_and_full_disks_of_workers_are_named() -> None:

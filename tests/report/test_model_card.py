@@ -93,7 +93,9 @@ def test_the_card_says_what_it_is_and_how_it_was_made_but_not_where(run: Path) -
         "# go5\n\nA network for go (size 5, komi 2.5, suicide False, max_plies 50): type resnet, blocks 1, channels 32"
     )
     assert f"keima gtp {path}" in text
-    assert "From nothing, by self-play alone: 100 games with 2,300 positions in 1 min 00 s, 1 iterations." in text
+    assert (
+        "From self-play alone, without human games: 100 games with 2,300 positions in 1 min 00 s, 1 iterations." in text
+    )
     assert "- 60 steps of the learner." in text
     assert "num_simulations: 8" in text and "predict_ownership: true" in text and "cheap_simulations" not in text
     assert (
@@ -116,7 +118,7 @@ def test_a_file_that_is_there_is_replaced_only_on_request(run: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"model": {}}, "has measured another model than model 1"),
+        ({"model": {}}, "measures another model than model 1"),
         ({"matches": None}, "is no two-player benchmark"),
     ],
 )

@@ -313,7 +313,7 @@ def test_a_failing_observer_is_logged_once_and_the_run_continues(caplog: pytest.
         observer.event("something")
         observer.close()
     assert [record.getMessage() for record in caplog.records] == [
-        "Failing failed, training goes on: No space left on device"
+        "Failing failed, training continues: No space left on device"
     ]
 
 

@@ -79,7 +79,7 @@ def test_trackers_are_off_by_default_and_named_in_the_run_section(tmp_path: Path
     assert load_settings(config_with(tmp_path, "[wandb, mlflow]")).run.trackers == ("wandb", "mlflow")
 
 
-@pytest.mark.parametrize(("given", "said"), [("[aim]", "run.trackers"), ("[wandb, wandb]", "each at most once")])
+@pytest.mark.parametrize(("given", "said"), [("[aim]", "run.trackers"), ("[wandb, wandb]", "list each at most once")])
 def test_other_trackers_are_refused(tmp_path: Path, given: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_settings(config_with(tmp_path, given))
@@ -112,7 +112,7 @@ def test_a_tracker_that_fails_is_told_once_and_tried_again_after_a_while(tmp_pat
     until(lambda: run.process().poll(), PATIENCE)
     run.see()
     (event,) = run.events
-    assert event.startswith("wandb failed, training goes on: ModuleNotFoundError: No module named 'wandb'")
+    assert event.startswith("wandb failed, training continues: ModuleNotFoundError: No module named 'wandb'")
     run.now += FIRST_RETRY - 1
     run.see()
     assert run.tracker._process is None
@@ -131,7 +131,7 @@ def test_a_disk_that_takes_no_log_stops_nothing(tmp_path: Path) -> None:
     run.play(1, 2)
     run.tracker.close()
     (event,) = run.events
-    assert event.startswith("mlflow failed, training goes on: ")
+    assert event.startswith("mlflow failed, training continues: ")
 
 
 def known(folder: Path) -> dict[int, Mapping[str, float]]:
@@ -173,7 +173,7 @@ def test_mlflow_has_every_metric_also_after_a_kill_and_in_the_next_session(mlflo
     os.kill(run.process().pid, signal.SIGKILL)
     run.process().wait()
     run.play(3, 4)
-    assert "mlflow failed, training goes on" in run.events[0]
+    assert "mlflow failed, training continues" in run.events[0]
     run.now += FIRST_RETRY
     run.play(5, 5)
     run.end()

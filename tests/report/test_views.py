@@ -243,7 +243,7 @@ def test_a_closed_terminal_does_not_end_the_run(eighty: Terminal, tmp_path: Path
         eighty.tell("draw", watched=False)
     eighty.tell("close", watched=False)
     assert [row.iteration for row in read_stats(tmp_path / STATS_NAME)] == [1, 2, 3, 4, 5]
-    assert eighty.answers.count("LiveView failed, training goes on") == 1
+    assert eighty.answers.count("LiveView failed, training continues") == 1
 
 
 def test_a_limited_terminal_gets_lines(tmp_path: Path) -> None:

@@ -80,8 +80,10 @@ def test_many_workers_have_one_row_each_with_short_names() -> None:
 def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
     rows = run((replace(worker(0), activity="error"),), (replace(worker(0), name="<b>"),))
     text = make_run_page("run", [], rows, [])
-    assert "Workers, as each stood" in text and "<b>" not in text
+    assert "Workers' states at the ends" in text and "<b>" not in text
     drawn = replace(make_report_charts("run", rows), charts=[])
     assert count_of(COLOURS[RED], pixels(draw_picture("run", [drawn], ("run/seconds", "time")))) > 1000
     nobody = run((), ())
-    assert make_worker_charts(nobody) == [] and "Workers, as each stood" not in make_run_page("run", [], nobody, [])
+    assert make_worker_charts(nobody) == [] and "Workers' states at the ends" not in make_run_page(
+        "run", [], nobody, []
+    )

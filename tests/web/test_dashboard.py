@@ -279,10 +279,10 @@ def test_damage_to_a_run_that_is_watched_is_told_and_forgotten_when_it_is_mended
         (folder / LEDGER_NAME).write_bytes(b"no database" * 1000)
         until(lambda: "run.db cannot be read" in text(browser))
         (folder / PROGRESS_NAME).write_bytes(b"{")
-        until(lambda: "is no progress file" in text(browser))
+        until(lambda: "is not a progress file" in text(browser))
         for name, content in whole.items():
             (folder / name).write_bytes(content)
-        until(lambda: "Every game is accounted for" in text(browser) and "is no progress file" not in text(browser))
+        until(lambda: "Every game is accounted for" in text(browser) and "is not a progress file" not in text(browser))
         until(lambda: "cannot be read" not in text(browser))
         assert browser.complaints() == []
 

@@ -118,7 +118,7 @@ def check_cache_is_writable() -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ValueError(
-            f"compiled code cannot be kept in {CACHE}: {error.strerror}; name a folder for it in KEIMA_CACHE"
+            f"compiled code cannot be kept in {CACHE}: {error.strerror}; set KEIMA_CACHE to a writable folder"
         ) from None
 
 

@@ -30,7 +30,7 @@ class DistributedSettings(Section):
     defaults: WorkerDefaults = WorkerDefaults()
     """What every worker has unless its entry says otherwise, such as {user: me, port: 22}."""
     groups: dict[Name, WorkerDefaults] = {}
-    """The same for the workers of a group, such as {lab: {nice: 19, bandwidth: 2.0}}."""
+    """Defaults for the workers of a group, such as {lab: {nice: 19, bandwidth: 2.0}}."""
     workers: Annotated[
         tuple[Annotated[WorkerSettings, WrapValidator(machines_of)], ...],
         BeforeValidator(as_tuple),
@@ -60,7 +60,7 @@ class DistributedSettings(Section):
     pip: PipSettings = PipSettings()
     """Package sources of bootstrap; all optional."""
     login_seconds: Annotated[float, Field(ge=1, le=600)] = 30.0
-    """Seconds until a login times out, for each answer."""
+    """Timeout in seconds for each reply during login."""
     heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """Seconds between checks of a worker."""
     offline_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0
@@ -89,9 +89,9 @@ class DistributedSettings(Section):
             remedy = f"give one another `name`, or give {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
         for name in sorted(name for name in names if self.slurm and SLURM_WORKER.fullmatch(name)):
-            raise ValueError(f"workers: {name} is called like the workers of Slurm; give it another `name`")
+            raise ValueError(f"workers: {name} looks like a name of Slurm's workers; give it another `name`")
         for name in sorted(name for name in names if self.ray and RAY_WORKER.fullmatch(name)):
-            raise ValueError(f"workers: {name} is called like the workers of Ray; give it another `name`")
+            raise ValueError(f"workers: {name} looks like a name of Ray's workers; give it another `name`")
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(f"workers: {account} is the ledger's account of games from files; choose another name")
         if self.offline_seconds <= self.heartbeat_seconds:
@@ -112,7 +112,7 @@ class DistributedSettings(Section):
     def unused_weights(self) -> str:
         """A warning about names in ``worker_weights`` that no worker has; empty where there are none.
 
-        Removed workers keep their weight for when they come back, so this is no error.
+        Removed workers keep their weight for when they come back, so this is not an error.
         """
         names = {worker.name for worker in self.workers} | ({SLURM_NAME} if self.slurm else set())
         unused = ", ".join(

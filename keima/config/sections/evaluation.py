@@ -8,7 +8,7 @@ from keima.config.sections.types import Count, CountOrZero, Section
 
 
 class SprtSettings(Section):
-    """The sequential probability ratio test of gating: is the candidate elo1 stronger rather than elo0?"""
+    """The sequential probability ratio test of gating: is the candidate stronger by elo1 rather than by elo0?"""
 
     elo0: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Reject a candidate that is only this much stronger."""

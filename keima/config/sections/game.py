@@ -28,15 +28,15 @@ class GameSettings(Section):
 
 
 def _of_openspiel(given: dict[str, Any]) -> dict[str, Any]:
-    """``{openspiel: hex}`` written out."""
+    """Return the options of ``{openspiel: hex}``, written out."""
     if given.keys() != {"openspiel"}:
         raise ValueError("openspiel: write the parameters into the name, such as hex(board_size=5), without other keys")
     return {"name": "openspiel", "options": {"game": given["openspiel"]}}
 
 
 def with_own_name(given: Any, key: str, info: ValidationInfo) -> Any:
-    """A section read from a settings file, with the user's file ``module`` in this machine's store and its name at
-    ``key``; a section that comes from elsewhere has the name already.
+    """Return a section read from a settings file, with the user's file ``module`` in this machine's store and its name
+    at ``key``; a section from elsewhere already has the name.
     """
     if not isinstance(given, dict) or not isinstance(given.get("module"), str):
         return given

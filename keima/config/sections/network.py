@@ -36,11 +36,11 @@ class NetworkSettings(Section):
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     """Channels of the convolutions; time per position grows quadratically."""
     global_pooling: bool = True
-    """Gives every point a summary of the whole board (KataGo)."""
+    """Give every point a summary of the whole board (KataGo)."""
     squeeze_excitation: bool = False
-    """Whether blocks scale their channels by the board's means; not of spiking."""
+    """Scale the channels of blocks by the board's means; not for spiking."""
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Time steps of type: spiking; null, the default: 4."""
+    """Time steps of a spiking network; null: 4."""
     predict_reply: bool = False
     """Also learn the opponent's reply (KataGo); slows training slightly, play not at all."""
     predict_ownership: bool = False
@@ -56,7 +56,7 @@ class NetworkSettings(Section):
         return with_own_name(given, "type", info)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of ``build_network``, which describe the network in model files."""
+        """Return the arguments of ``build_network``, which describe the network in model files."""
         if is_own(self.type):
             return {"type": self.type, **self.options}
         return self.model_dump(exclude={"module", "options"})

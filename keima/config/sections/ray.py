@@ -21,7 +21,7 @@ class RaySettings(Section):
     ] = "auto"
     """Address, host:port, of the head node; auto: the cluster that this machine belongs to."""
     slots: Auto | Annotated[int, Field(ge=1, le=4096)] = "auto"
-    """Number of workers; auto: as many as there is room for, also on nodes that join."""
+    """Number of workers; auto: as many as fit, also on nodes that join later."""
     num_cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """CPUs that Ray reserves for each."""
     num_gpus: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -21,10 +21,10 @@ class RunSettings(Section):
     minutes: Positive | None = None
     """Minutes until the run ends, if the iterations do not end sooner; null: no limit."""
     trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_tuple)] = ()
-    """Trackers that receive the metrics of iterations too: wandb, mlflow (docs/reference.md#trackers)."""
+    """Trackers that also receive the metrics of iterations: wandb, mlflow (docs/reference.md#trackers)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(set(self.trackers)) < len(self.trackers):
-            raise ValueError("trackers: each at most once")
+            raise ValueError("trackers: list each at most once")
         return self

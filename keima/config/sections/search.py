@@ -81,7 +81,7 @@ class SearchSettings(Section):
     match_score_utility: Share = 0.5
     """How much points count in decided games, in evaluation and play (Go, predict_score)."""
     match_early_stop: bool = False
-    """Whether to end a search in evaluation once no move can catch up with the most visited."""
+    """End a search in evaluation once no move can overtake the most visited."""
     subtree_reuse: bool = True
     """Reuse the subtree of the move played."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0

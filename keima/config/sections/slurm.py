@@ -32,7 +32,7 @@ SLURM_WORKER = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
 
 
 def slurm_seconds(text: str) -> int:
-    """The seconds of a time as Slurm writes it.
+    """Return the seconds of a time as Slurm writes it.
 
     Raises:
         ValueError: it is none.
@@ -65,7 +65,7 @@ class SlurmSettings(Section):
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
     """GPUs per job: 0, the default, or 1."""
     gpu_type: SlurmWord | None = None
-    """Kind of the GPU, such as a100."""
+    """Type of the GPU, such as a100."""
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Cores per job."""
     memory: Annotated[str, matching(r"[1-9][0-9]*[KMGT]?", "memory as Slurm writes it, such as 4G")] | None = None
@@ -85,7 +85,7 @@ class SlurmSettings(Section):
     python: Line | None = None
     """Interpreter on the nodes; null: the one that runs the Coach."""
     warning_seconds: Annotated[int, Field(ge=10, le=3600)] = 60
-    """Seconds before the time limit in which a worker hands over its games."""
+    """Seconds before the time limit, in which a worker hands over its games."""
     poll_seconds: Annotated[float, Field(ge=1, le=600)] = 10.0
     """Seconds between polls of the queue, one for all jobs."""
 
@@ -97,7 +97,7 @@ class SlurmSettings(Section):
             raise ValueError(f"gpu_type ({self.gpu_type}) needs gpus: 1")
         for option in self.options:
             if taken := SLURM_TAKEN.match(option):
-                raise ValueError(f"options: {taken[0]} is not yours to set: the jobs of a run are found by it")
+                raise ValueError(f"options: {taken[0]} cannot be set here: Keima finds the jobs of a run by it")
         return self
 
     @property

@@ -10,7 +10,7 @@ Auto = Literal["auto"]
 
 
 def matching(pattern: str, description: str) -> AfterValidator:
-    """Text that matches ``pattern``; the error describes it in words."""
+    """Return a validator of text that matches ``pattern``; its error describes the text in words."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -21,7 +21,7 @@ def matching(pattern: str, description: str) -> AfterValidator:
 
 
 def as_tuple(value: Any) -> Any:
-    """A list of YAML as a tuple, which frozen settings need."""
+    """Return a list of YAML as a tuple, which frozen settings need."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -47,7 +47,10 @@ Line = Annotated[str, Field(max_length=4096), matching(r"[^\x00-\x1f\x7f]+", "on
 
 
 Name = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with a letter or digit"
+    ),
 ]
 
 
@@ -58,7 +61,7 @@ MOST_NAMED = 12  # names in one message
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in words; of many, the first."""
+    """Return names as a list in words; of many, only the first."""
     more = len(names) - MOST_NAMED
     return f"{', '.join(names[:MOST_NAMED])} and {more} more" if more > 0 else ", ".join(names) or "none"
 

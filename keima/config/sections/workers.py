@@ -30,7 +30,7 @@ Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of
 
 
 def first_label(host: str) -> str:
-    """The default name of a worker: the first label of its host name, or its whole IP address."""
+    """Return the default name of a worker: the first label of its host name, or its whole IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -49,14 +49,14 @@ def check_quiet_hours(text: str) -> str:
 
 
 class WorkerDefaults(Section):
-    """What a worker has that does not say otherwise. None means: as in ``~/.ssh/config`` and the agent."""
+    """Defaults for what a worker's entry leaves out. None means: as in ``~/.ssh/config`` and the agent."""
 
     user: User | None = None
     """Login name; default: as in ~/.ssh/config, else your own."""
     key_path: Line | None = None
     """Private key on this machine; default: the agent's and ~/.ssh/config's."""
     gpu_id: CountOrZero | None = 0
-    """GPU to play on; a machine without one plays on its CPU; null: the CPU plays."""
+    """GPU to play on; a machine without GPUs uses its CPU; null: use the CPU."""
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
     """Several GPUs instead of gpu_id: worker2-1 and worker2-2."""
     processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
@@ -78,7 +78,7 @@ class WorkerDefaults(Section):
     bandwidth: Annotated[float, Field(ge=0.1)] | None = None
     """Limit in MB/s for models and games together; null: none."""
     quiet_hours: Annotated[Line, AfterValidator(check_quiet_hours)] | None = None
-    """When it does not play, by the main node's clock, such as mon-fri 09:00-18:00."""
+    """Hours in which it does not play, by the main node's clock, such as mon-fri 09:00-18:00."""
     group: Name | None = None
     """A name for several workers, in commands: keima cluster check lab."""
 
@@ -104,12 +104,12 @@ class WorkerSettings(WorkerDefaults):
         return values
 
     def over(self, defaults: WorkerDefaults) -> Self:
-        """This machine in a list with these defaults."""
+        """Return this machine as an entry of a list with these defaults."""
         return self.model_validate(with_defaults(self.model_dump(exclude_unset=True), defaults))
 
 
 def with_defaults(values: dict[str, Any], defaults: WorkerDefaults) -> dict[str, Any]:
-    """An entry's values, and the defaults of those that it leaves out; ``gpu_id`` also replaces ``gpu_ids``."""
+    """Return an entry's values, and the defaults of those that it leaves out; ``gpu_id`` also replaces ``gpu_ids``."""
     given = defaults.model_dump(exclude_unset=True)
     if "gpu_id" in values:
         given.pop("gpu_ids", None)
@@ -119,7 +119,7 @@ def with_defaults(values: dict[str, Any], defaults: WorkerDefaults) -> dict[str,
 def machines_of(
     entry: Any, validate: Callable[[Any], WorkerSettings], info: ValidationInfo
 ) -> tuple[WorkerSettings, ...]:
-    """The machines of an entry in a list of workers: one, or one for each of its ``hosts``.
+    """Return the machines of an entry in a list of workers: one, or one for each of its ``hosts``.
 
     Raises:
         ValueError: the entry has no valid hosts.
@@ -145,12 +145,12 @@ def machines_of(
 
 
 def flatten_entries(several: Any) -> tuple[WorkerSettings, ...]:
-    """The machines of all entries, one after the other."""
+    """Return the machines of all entries, one after the other."""
     return tuple(machine for machines in several for machine in machines)
 
 
 def could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
-    """Machines whose numbered processes could have the name of another machine, with that machine."""
+    """Yield the machines whose numbered processes could have the name of another machine, with that machine."""
     several = {worker.name for worker in workers if len(worker.gpu_ids or ()) > 1 or worker.processes != 1}
     for worker in workers:
         numbered = re.fullmatch(r"(.+)-[1-9][0-9]*", worker.name)

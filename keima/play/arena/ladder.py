@@ -29,8 +29,8 @@ PROGRAMS = {
 }
 USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
 GO_ENGINE_MISSING = {
-    "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
-    "pachi": "Pachi is not here: build it from https://github.com/pasky/pachi, and put it on the PATH as pachi",
+    "gnugo": "GNU Go was not found: install it (Debian: apt install gnugo)",
+    "pachi": "Pachi was not found: build it from https://github.com/pasky/pachi, and put it on the PATH as pachi",
 }
 GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
 GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
@@ -43,7 +43,7 @@ PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids s
 
 
 def build_ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
-    """The built-in opponents for this game, and the baselines among ``names``: ``mcts:1000``, ``alphabeta:4``.
+    """Return the built-in opponents for this game, and the baselines among ``names``: ``mcts:1000``, ``alphabeta:4``.
 
     Raises:
         ValueError: a baseline cannot play this game, or its number is out of range.
@@ -64,7 +64,7 @@ def build_ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
 
 
 def is_baseline(name: str) -> bool:
-    """Whether a name is of a player that knows nothing of a game but its rules, such as ``mcts:1000``."""
+    """Return whether a name is that of a player that knows only a game's rules, such as ``mcts:1000``."""
     return name.partition(":")[0] in BASELINES
 
 
@@ -88,7 +88,7 @@ def parse_baseline(game: Game, name: str) -> tuple[str, int]:
 
 
 def max_alpha_beta_depth(game: Game) -> int:
-    """The greatest depth of alpha-beta in this game.
+    """Return the greatest depth of alpha-beta in this game.
 
     Raises:
         ValueError: it cannot play this game.
@@ -108,7 +108,7 @@ def find_program(name: str) -> Path | None:
 
 
 def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int | None, nodes: int) -> list[Entrant]:
-    """Stockfish at these levels, in ascending order; by default at its lowest level and a usual one.
+    """Return Stockfish at these levels, in ascending order; by default at its lowest level and a usual one.
 
     Raises:
         EngineFailed: it cannot be started, or does not speak UCI.
@@ -117,7 +117,7 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
     with UciClient(path) as engine:
         name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
     if known is None:
-        raise ValueError(f"--stockfish: {path} ({name}) cannot be held to a level: it has no option {LEVEL_OPTION}")
+        raise ValueError(f"--stockfish: {path} ({name}) cannot be limited to a level: it has no option {LEVEL_OPTION}")
     least, greatest = known
     for level in levels:
         if not least <= level <= greatest:
@@ -132,10 +132,10 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
 
 
 def make_go_entrants(game: Game, names: Sequence[str]) -> list[Entrant]:
-    """GTP engines, such as ``gnugo:10`` for GNU Go at level 10 and ``pachi:1000`` for Pachi with 1000 playouts.
+    """Return GTP engines, such as ``gnugo:10`` for GNU Go at level 10 and ``pachi:1000`` for Pachi with 1000 playouts.
 
     Raises:
-        ValueError: there is no such program or level, or the program is not here.
+        ValueError: there is no such program or level, or the program was not found.
     """
     found = [(*parse_go_engine(name), name) for name in dict.fromkeys(names)]
     return [
@@ -161,10 +161,10 @@ def parse_go_engine(name: str) -> tuple[str, int]:
 
 
 def make_go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
-    """The command that starts a GTP engine with the game's rules.
+    """Return the command that starts a GTP engine with the game's rules.
 
     Raises:
-        ValueError: it is not here, or does not know these rules.
+        ValueError: it was not found, or does not know these rules.
     """
     path = find_program(program)
     if path is None:
@@ -178,7 +178,7 @@ def make_go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
 
 
 def select_entrants(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
-    """The named opponents, in the ladder's order.
+    """Return the named opponents, in the ladder's order.
 
     Raises:
         ValueError: one is not there.

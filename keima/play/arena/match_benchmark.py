@@ -97,7 +97,7 @@ class Match:
         return self.opening_plies + float(np.mean([len(moves) for moves in self.games]))
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return {
             **vars(self.result),
             "score": self.score,
@@ -157,17 +157,17 @@ def play_pairs(
 
 
 def sum_progress(lines: Sequence[MatchLine]) -> Tally:
-    """The progress of all slices together."""
+    """Return the progress of all slices together."""
     return Tally(
         **{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")}
     )
 
 
 def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:
-    """The mean seconds per move of the first or second player."""
+    """Return the mean seconds per move of the first or second player."""
     return sum(part.seconds[side] for part in parts) / max(1, sum(part.chosen[side] for part in parts))
 
 
 def compute_ratings(matches: Sequence[Match], anchor: str) -> dict[str, Rating]:
-    """All players' Elo, with the anchor at 0."""
+    """Return all players' Elo, with the anchor at 0."""
     return rate_players([match.result for match in matches], anchor)

@@ -1,4 +1,4 @@
-"""A part of the games between two players of a benchmark, in a process of its own (``slices``).
+"""A part of the games between two players of a benchmark, in a separate process (``slices``).
 
 Openings are those of the whole match, so that slices differ in them, however many there are.
 """
@@ -66,11 +66,11 @@ class TimedPlayer:
         self.seconds, self.moves = 0.0, 0
 
     def choose(self, states: States) -> Actions:
-        """The player's moves."""
+        """Return the player's moves."""
         return self.choose_with_history(states, states, [()] * len(states))
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """The player's moves, given the games' history."""
+        """Return the player's moves, given the games' history."""
         started = self._clock()
         actions = choose_actions(self._player, states, starts, moves)
         self.seconds += self._clock() - started
@@ -79,8 +79,8 @@ class TimedPlayer:
 
 
 def make_timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
-    """A player after a first move (a network in ``warm_up`` games), so that everything is compiled and loaded before
-    timing.
+    """Return a player after a first move (a network in ``warm_up`` games), so that everything is compiled and loaded
+    before timing.
 
     What must be closed after the games goes onto ``stack``.
     """

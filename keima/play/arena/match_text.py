@@ -19,13 +19,13 @@ OPENING_END = "The random moves end here."
 
 
 def match_to_text(game: Game, match: Match, round_number: int) -> str:
-    """All games of a match. Chess games start after their random moves, Go games include them."""
+    """Return all games of a match as text. Chess games start after their random moves, Go games include them."""
     written = match_to_pgn if game.name == "chess" else match_to_sgf
     return written(game, match, round_number)
 
 
 def match_to_pgn(game: Game, match: Match, round_number: int) -> str:
-    """All games of a chess match, each from the position after its random moves."""
+    """Return all games of a chess match as PGN, each from the position after its random moves."""
     from keima.games.chess.notation import fen_of  # imported here, because it compiles chess
     from keima.games.chess.pgn import pgn_text
 
@@ -45,7 +45,7 @@ def match_to_pgn(game: Game, match: Match, round_number: int) -> str:
 
 
 def match_to_sgf(game: Game, match: Match, round_number: int) -> str:
-    """All games of a Go match, with their random moves, and the board's score as result."""
+    """Return all games of a Go match as SGF, with their random moves, and the board's score as result."""
     from keima.games.go.rules import score_lead
 
     opened = draw_opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
@@ -69,5 +69,5 @@ def match_to_sgf(game: Game, match: Match, round_number: int) -> str:
 
 
 def players_of_game(match: Match, number: int) -> tuple[str, str]:
-    """The players of a game of a match, in order of moving."""
+    """Return the players of a game of a match, in order of moving."""
     return (match.second, match.first) if number % 2 else (match.first, match.second)

@@ -108,7 +108,7 @@ class ExpectimaxPlayer:
         self._depth = depth
 
     def choose(self, states: States) -> Actions:
-        """The best action to the player's depth."""
+        """Return the best action to the player's depth."""
         from keima.games.twenty48.expectimax import choose_expectimax_move  # imported here, because it compiles 2048
 
         return np.array([choose_expectimax_move(state, depth=self._depth) for state in states], np.int32)
@@ -127,13 +127,13 @@ class BestOfPlayer:
         self._streams = np.array([seed_stream(seed, "best of")], np.uint64)
 
     def choose(self, states: States) -> Actions:
-        """One of the best, all equally likely."""
+        """Return one of the best actions, all equally likely."""
         return sample_one_per_row(*self._find(states), self._streams)
 
 
 @compiled
 def sample_one_per_row(actions: Actions, counts: NDArray[np.int64], streams: Streams) -> Actions:
-    """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
+    """Sample one of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
     chosen = np.empty(len(actions), np.int32)
     for i in range(len(actions)):
         chosen[i] = actions[i, random_below(streams, 0, counts[i])]
@@ -141,14 +141,14 @@ def sample_one_per_row(actions: Actions, counts: NDArray[np.int64], streams: Str
 
 
 def make_greedy_player(game: Game, seed: int) -> Player:
-    """The greedy player of chess."""
+    """Return the greedy player of chess."""
     from keima.games.chess.material import choose_greedy_actions
 
     return BestOfPlayer(lambda states: choose_greedy_actions(game, states), seed)
 
 
 def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
-    """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
+    """Return alpha-beta to this depth: on material in chess, by the score on the board in other games."""
 
     def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
         from keima.games.chess.alpha_beta import find_best_chess_moves  # only where it is played: it compiles chess
@@ -164,7 +164,7 @@ def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
 
 
 def make_stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
-    """Stockfish at a level, in one thread; it ends with ``stack``."""
+    """Return Stockfish at a level, in one thread; it ends with ``stack``."""
     options: dict[str, str | int] = {
         "Threads": 1,
         "Hash": HASH_MIB,
@@ -178,13 +178,13 @@ def make_stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> 
 
 
 def make_gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
-    """A GTP engine; it ends with ``stack``."""
+    """Return a GTP engine; it ends with ``stack``."""
     engine = stack.enter_context(GtpClient(spec.command))
     return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
 
 
 def read_model(path: Path) -> Model:
-    """The model in a .model or .safetensors file.
+    """Read the model in a .model or .safetensors file.
 
     Raises:
         CorruptModel: it is neither.
@@ -199,7 +199,7 @@ def read_model(path: Path) -> Model:
 
 
 def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) -> Player:
-    """The player of a spec; what must be closed after the games is pushed onto ``stack``."""
+    """Return the player of a spec; what must be closed after the games is pushed onto ``stack``."""
     match spec:
         case NetworkSpec():
             model = read_model(spec.model)

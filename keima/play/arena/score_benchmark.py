@@ -1,6 +1,6 @@
 """The one-player benchmark: a network and reference players each play many games for the score.
 
-The games of a contender are cut into slices, one a process. What nature draws in a game follows from the seed and the
+The games of a contender are cut into slices, one a process. The chance events of a game follow from the seed and the
 number of the game; a network's answers may differ in the last digit with the number of positions in a batch, and so its
 moves with that of processes.
 """
@@ -41,7 +41,7 @@ class ScoreResult:
     seconds: float  # until all processes were done
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         report = {key: value for key, value in vars(self.report).items() if key != "milestones"}
         games = {key: getattr(self.games, key).tolist() for key in ("scores", "reached", "plies")}
         milestones = [vars(part) for part in self.report.milestones]
@@ -63,7 +63,7 @@ def play_scored(
     processes: int,
     on_progress: OnProgress = lambda ended, moves: None,
 ) -> ScoreResult:
-    """Let a player play ``games`` games in so many processes.
+    """Let a player play ``games`` games in several processes.
 
     Raises:
         SliceFailed: a process ended before its games did.
@@ -95,7 +95,7 @@ def play_scored(
 
 
 def find_affordable_depth(game: Game, seconds: float) -> int:
-    """The greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
+    """Return the greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
     positions = sample_positions(game)
     depth = 0
     while depth < MOST_DEPTH and time_a_move(positions, depth + 1) <= seconds:
@@ -104,7 +104,7 @@ def find_affordable_depth(game: Game, seconds: float) -> int:
 
 
 def sample_positions(game: Game) -> list[States]:
-    """Positions from games of shallow expectimax, late enough for the board to be as full as usual."""
+    """Return positions from games of shallow expectimax, late enough for the board to be as full as usual."""
     random, player, state = np.random.default_rng(0), ExpectimaxPlayer(0), game.initial_state()
     positions: list[States] = []
     while len(positions) < PROBES:
@@ -121,7 +121,7 @@ def sample_positions(game: Game) -> list[States]:
 
 
 def time_a_move(positions: Iterable[States], depth: int) -> float:
-    """Mean processor seconds per move."""
+    """Return the mean processor seconds per move."""
     player, states = ExpectimaxPlayer(depth), np.stack(list(positions))
     player.choose(states[:1])
     started = time.process_time()
@@ -130,16 +130,16 @@ def time_a_move(positions: Iterable[States], depth: int) -> float:
 
 
 def make_model_from_weights(game: Game, weights: Mapping[str, Any]) -> Model:
-    """A state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
+    """Return a state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
 
     Raises:
-        ValueError: it is none of ours, or not for this game.
+        ValueError: they are not of such a network, or are for another game.
     """
     try:
         filters, planes = weights["stem.conv.weight"].shape[:2]
         cells = weights["policy.others.weight"].shape[1] // HEAD_CHANNELS
     except (KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"it is no state dictionary of a network for {game.name}: {error!r} is missing") from error
+        raise ValueError(f"it is not a state dictionary of a network for {game.name}: {error!r} is missing") from error
     shape = (game.observation_shape[0], math.prod(game.observation_shape[1:]))
     if (planes, cells) != shape:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A part of a one-player benchmark's games, in a process of its own (``slices``)."""
+"""A part of a one-player benchmark's games, in a separate process (``slices``)."""
 
 import time
 from contextlib import ExitStack

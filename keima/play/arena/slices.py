@@ -113,10 +113,10 @@ class _SliceProcess(Generic[AnyJob, AnyLine]):
         except EOFError:
             self._process.join()
             if not self.line.complete:
-                raise SliceFailed(f"a process that played has failed: exit code {self._process.exitcode}") from None
+                raise SliceFailed(f"a playing process has failed: exit code {self._process.exitcode}") from None
             return False
         if isinstance(said, str):
-            raise SliceFailed(f"a process that played has failed: {said}")
+            raise SliceFailed(f"a playing process has failed: {said}")
         self.line = said
         return True
 

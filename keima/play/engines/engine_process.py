@@ -19,7 +19,7 @@ ERROR_CHARACTERS = 500  # characters of a failed engine
 
 
 class EngineFailed(RuntimeError):
-    """The engine has ended, does not answer, or answers nonsense; the text says which, and to what command."""
+    """The engine has exited, does not answer, or breaks the protocol; the text says which, and to what command."""
 
 
 class EngineProcess:
@@ -78,7 +78,7 @@ class EngineProcess:
             self._input.close()
 
     def _deadline(self, seconds: float) -> float:
-        """The deadline of an answer that may take ``seconds`` of thinking."""
+        """Return the deadline of an answer that may take ``seconds`` of thinking."""
         return time.monotonic() + self._seconds + seconds
 
     def _send_lines(self, *lines: str) -> None:
@@ -89,7 +89,7 @@ class EngineProcess:
             raise self._failure(lines[-1]) from error
 
     def _read_line(self, command: str, awaited: str, deadline: float) -> str:
-        """The next line of output after ``command``, while waiting for ``awaited``."""
+        """Return the next line of output after ``command``, while waiting for ``awaited``."""
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._output, selectors.EVENT_READ)

@@ -10,7 +10,7 @@ class ExternalPlayer:
     """A player whose moves are chosen by another program."""
 
     def choose(self, states: States) -> Actions:
-        """Its moves in positions without a known history.
+        """Return the engine's moves in positions without a known history.
 
         Raises:
             EngineFailed: it does not answer, or its move is not legal.
@@ -19,7 +19,7 @@ class ExternalPlayer:
 
     @abstractmethod
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts`` by ``moves``.
+        """Return the engine's moves in ``states``, which came from ``starts`` by ``moves``.
 
         Raises:
             EngineFailed: it does not answer, or its move is not legal.

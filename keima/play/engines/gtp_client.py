@@ -74,7 +74,7 @@ class GtpClient(EngineProcess):
             raise EngineFailed(
                 f"{self.name} refuses {command!r}: {first}"
                 if refused
-                else f"{self.name} answers {command!r} by {first}"
+                else f"{self.name} answers {command!r} with {first}"
             )
         return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
 
@@ -97,22 +97,22 @@ class GtpPlayer(ExternalPlayer):
         engine.ask(*self.settings())
 
     def settings(self) -> list[str]:
-        """The commands that choose the game."""
+        """Return the commands that choose the game."""
         return [f"boardsize {self._game.options['size']}", f"komi {self._game.options['komi']:g}"]
 
     def who_moved(self, moves: Sequence[int]) -> list[int]:
-        """Who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
+        """Return who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
         return [number % 2 for number in range(len(moves) + 1)]
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
+        """Return the engine's moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
 
         Raises:
             EngineFailed: it does not answer, or its move is illegal.
             ValueError: one of ``starts`` is not the start of the game: superko depends on all earlier positions.
         """
         if not (starts == self._game.start).all():
-            raise ValueError("GTP can tell an engine of games from their first move on alone")
+            raise ValueError("GTP can describe games only from their first move on")
         return np.array([self._choose(state, played) for state, played in zip(states, moves, strict=True)], np.int32)
 
     def _choose(self, state: States, moves: Sequence[int]) -> int:
@@ -127,11 +127,11 @@ class GtpPlayer(ExternalPlayer):
             raise EngineFailed(f"{asked}: {error}") from error
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
         if text.upper() not in legal:
-            raise EngineFailed(f"{asked}: it answered {text!r}, which is no legal move there")
+            raise EngineFailed(f"{asked}: it answered {text!r}, which is not a legal move there")
         return legal[text.upper()]
 
     def _setup_commands(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:
-        """The commands that lead from an empty board to a position."""
+        """Return the commands that lead from an empty board to a position."""
         forget = [FORGET] if FORGET in self._engine.commands else []
         seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []
         played = (f"play {color} {text}" for color, text in zip(colors, texts, strict=True))

@@ -50,7 +50,7 @@ class UciClient(EngineProcess):
             raise
 
     def best_move(self, fen: str, moves: Sequence[str], go: str, *, seconds: float = 0.0) -> str:
-        """Its move in the position after ``moves`` from ``fen``, in UCI notation.
+        """Return the engine's move in the position after ``moves`` from ``fen``, in UCI notation.
 
         Args:
             go: the limit of its search, such as ``nodes 20000``.
@@ -106,7 +106,8 @@ class UciPlayer(ExternalPlayer):
         self._game, self._engine, self._go, self._seconds = game, engine, go, seconds
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts`` by ``moves``, so that it knows repetitions.
+        """Return the engine's moves in ``states``, which came from ``starts`` by ``moves``, so that it knows
+        repetitions.
 
         Raises:
             EngineFailed: it does not answer, or its move is not legal.

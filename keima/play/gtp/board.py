@@ -1,4 +1,4 @@
-"""The board of a Go engine: GTP allows to set it up, play out of turn, and undo moves."""
+"""The board of a Go engine: GTP allows setting it up, playing out of turn, and undoing moves."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -77,7 +77,7 @@ class GtpBoard:
         self.komi, self.rules = komi, rules
 
     def state_with_player_to_move(self, player: int) -> States:
-        """The position with this player to move, even out of turn or after two passes.
+        """Return the position with this player to move, even out of turn or after two passes.
 
         Raises:
             Refused: there have been more moves than can be played.
@@ -165,15 +165,16 @@ class GtpBoard:
             raise GtpError(f"cannot load file: {' '.join(str(error).split())}") from error
 
     def final_score(self) -> str:
-        """The result, such as B+3.5 or W+Resign, counting the board as it stands or without dead stones, as the rules
-        have it.
+        """Return the result, such as B+3.5 or W+Resign: the board is counted as it stands or without dead stones, by
+        the rules.
         """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
         return score_text(score_lead(self.state_without_dead_stones()))
 
     def state_without_dead_stones(self, player: int = 0) -> States:
-        """The position that is counted at the end, with this player to move: without dead stones, if the rules say so.
+        """Return the position that is counted at the end, with this player to move: without dead stones, if the rules
+        say so.
 
         Its only history is a pass of the opponent.
         """
@@ -189,15 +190,15 @@ class GtpBoard:
         return with_komi(left, self.komi + self.rules.white_points(self._handicap))
 
     def is_ahead(self, player: int) -> bool:
-        """Whether this player wins if both pass."""
+        """Return whether this player wins if both pass."""
         return score_lead(self.state_without_dead_stones()) * (1 if player == 0 else -1) > 0
 
     def removed_chains(self) -> list[list[int]]:
-        """The chains removed at the end of the game: those that playouts find dead, if the rules say so."""
+        """Return the chains removed at the end of the game: those that playouts find dead, if the rules say so."""
         return [*self.find_dead_chains(0), *self.find_dead_chains(1)] if self.rules.agree_on_dead else []
 
     def find_chains(self) -> Iterator[list[int]]:
-        """The points of each chain of stones."""
+        """Yield the points of each chain of stones."""
         board, seen = stones_on_board(self.state), set[int]()
         for row, column in np.argwhere(board > 0).tolist():
             if row * self.size + column not in seen:
@@ -206,7 +207,7 @@ class GtpBoard:
                 yield chain
 
     def find_dead_chains(self, player: int) -> list[list[int]]:
-        """The chains of a player that playouts find dead."""
+        """Return the chains of a player that playouts find dead."""
         sign = 1 if player == 1 else -1
         lost = sign * estimate_ownership(self._game, self.state_with_player_to_move(1 - player)).ravel()
         return [
@@ -216,7 +217,7 @@ class GtpBoard:
         ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
-        """A player's legal moves on liberties of the opponent's dead chains."""
+        """Return a player's legal moves on liberties of the opponent's dead chains."""
         found = {
             point
             for chain in self.find_dead_chains(1 - player)
@@ -225,7 +226,7 @@ class GtpBoard:
         return sorted(found & set(self._game.legal_actions(self.state_with_player_to_move(player)).tolist()))
 
     def _flood_chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
-        """The points of the chain with this stone, and its liberties."""
+        """Return the points of the chain with this stone, and its liberties."""
         board, size = stones_on_board(self.state), self.size
         color, chain, liberties = board[row, column], {row * size + column}, set[int]()
         waiting = [(row, column)]
@@ -243,7 +244,7 @@ class GtpBoard:
 
 
 def handicap_points(size: int, count: int) -> list[int]:
-    """The points of GTP's fixed handicap.
+    """Return the points of GTP's fixed handicap.
 
     Raises:
         Refused: there is no such handicap on a board of this size.

@@ -156,13 +156,13 @@ class GtpEngine:
     # Thinking.
 
     def _get_thinker(self) -> Thinker:
-        """The thinker; the first call creates it, which takes seconds."""
+        """Return the thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             self._thinker = self._make_thinker(simulations_that_fit(MEGABYTES))
         return self._thinker
 
     def _set_position(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
-        """The thinker, set to this position and restricted to these moves."""
+        """Return the thinker, set to this position and restricted to these moves."""
         thinker = self._get_thinker()
         if not np.array_equal(thinker.analysis.state, state):
             thinker.analysis.begin(state)
@@ -170,7 +170,9 @@ class GtpEngine:
         return thinker
 
     def _find_best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
-        """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
+        """Return the best move after thinking until the deadline, or without one for the engine's number of
+        simulations.
+        """
         analysis = thinker.analysis
         while not analysis.is_evaluated or not analysis.is_finished:
             if deadline is None:
@@ -190,7 +192,7 @@ class GtpEngine:
     def _choose_move(
         self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
     ) -> MoveAnalysis:
-        """The move to play: the best one, but no pass while something is left to capture or to play for.
+        """Return the move to play: the best one, but no pass while something is left to capture or to play for.
 
         Args:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
@@ -209,8 +211,8 @@ class GtpEngine:
         return capture if capture.value >= best.value - CAPTURE_COST else best
 
     def _choose_settling_move(self, player: int, best: MoveAnalysis, arrived: float | None) -> MoveAnalysis:
-        """If players agree on dead stones: ``best``, a pass, unless the dead stones lose the game and something is left
-        to play for.
+        """Return ``best``, a pass, if players agree on dead stones; unless the dead stones lose the game and something
+        is left to play for.
         """
         if not self._board.removed_chains() or self._board.is_ahead(player):
             return best
@@ -222,7 +224,7 @@ class GtpEngine:
         )
 
     def _deadline(self, player: int, arrived: float | None) -> float | None:
-        """The deadline for a move that was requested at ``arrived``; None without a clock."""
+        """Return the deadline for a move that was requested at ``arrived``; None without a clock."""
         if not self._clocks or arrived is None:
             return None
         clock, now = self._clocks[player].clock, time.monotonic()

@@ -87,5 +87,5 @@ class PositionPredictions:
         return state
 
     def _final_result(self, end: States) -> float:
-        """The result of a finished game for the player to move in the current position."""
+        """Return the result of a finished game for the player to move in the current position."""
         return score_lead(end) * (1 - 2 * self._game.current_player(self._state))

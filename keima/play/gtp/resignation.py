@@ -15,6 +15,6 @@ class Resignation:
         self._hopeless = 0
 
     def should_resign(self, value: float) -> bool:
-        """Whether to resign, given the search value of the player's next move, from -1 (lost) to 1."""
+        """Return whether to resign, given the search value of the player's next move, from -1 (lost) to 1."""
         self._hopeless = self._hopeless + 1 if (1 + value) / 2 < self._below else 0
         return self._hopeless >= MOVES

@@ -44,7 +44,7 @@ class GtpRules:
     handicap_bonus: str = NO_BONUS  # White's points for Black's handicap: none, the number of its stones, or one less
 
     def text(self) -> str:
-        """The rules as kata-get-rules prints them."""
+        """Return the rules as kata-get-rules prints them."""
         given = {
             "friendlyPassOk": self.agree_on_dead,
             "hasButton": False,
@@ -55,7 +55,7 @@ class GtpRules:
         return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.handicap_bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
-        """White's points in addition to the komi, for Black's handicap stones."""
+        """Return White's points in addition to the komi, for Black's handicap stones."""
         return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.handicap_bonus]
 
 
@@ -76,7 +76,7 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
         given = None
     if not isinstance(given, dict):
         raise GtpError(
-            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED_RULES)}, and rules as kata-get-rules tells them"
+            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED_RULES)}, and rules as kata-get-rules prints them"
         )
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):

@@ -78,7 +78,7 @@ class GtpCommand:
     words: tuple[str, ...]
 
     def require_words(self, count: int) -> tuple[str, ...]:
-        """The arguments, of which there must be ``count``.
+        """Return the arguments, of which there must be ``count``.
 
         Raises:
             Refused: they are not.
@@ -90,7 +90,7 @@ class GtpCommand:
         return self.words
 
     def require_one_word(self) -> str:
-        """The only argument.
+        """Return the only argument.
 
         Raises:
             Refused: there is none, or more.
@@ -125,7 +125,7 @@ class GtpHandshake:
         }
 
     def answer(self, command: GtpCommand) -> str | None:
-        """The answer, or None: it is another command.
+        """Return the answer; None if it is another command.
 
         Raises:
             Refused: the command's arguments are wrong.
@@ -135,7 +135,7 @@ class GtpHandshake:
         return self._facts.get(command.name)
 
     def answer_line(self, line: str) -> str | None:
-        """The complete answer to a line; None: the line must wait for the engine."""
+        """Return the complete answer to a line; None if the line must wait for the engine."""
         command = parse_command(line)
         if command is None:
             return ""
@@ -146,35 +146,35 @@ class GtpHandshake:
             return format_failure(command, error) + "\n"
 
     def is_quit(self, line: str) -> bool:
-        """Whether a line ends the conversation."""
+        """Return whether a line ends the conversation."""
         command = parse_command(line)
         return command is not None and command.name == "quit"
 
 
 def format_success(command: GtpCommand, answer: str) -> str:
-    """A success response; an empty line ends it."""
+    """Return a success response; an empty line ends it."""
     return f"={command.identity} {answer}".rstrip() + "\n"
 
 
 def format_failure(command: GtpCommand, error: GtpError) -> str:
-    """A failure response; an empty line ends it."""
+    """Return a failure response; an empty line ends it."""
     return f"?{command.identity} {error}\n"
 
 
 def parse_player(word: str) -> int:
-    """Black (0) or White (1).
+    """Parse a player: Black (0) or White (1).
 
     Raises:
         Refused: it is neither.
     """
     player = PLAYERS.get(word.lower())
     if player is None:
-        raise GtpError(f"syntax error: {word!r} is no color")
+        raise GtpError(f"syntax error: {word!r} is not a color")
     return player
 
 
 def parse_vertex(game: Game, word: str) -> int:
-    """A vertex.
+    """Parse a vertex.
 
     Raises:
         Refused: it is none on this board.
@@ -186,7 +186,7 @@ def parse_vertex(game: Game, word: str) -> int:
 
 
 def parse_whole(word: str, *, least: int = 0) -> int:
-    """A whole number that is not negative.
+    """Parse a whole number that is not negative.
 
     Raises:
         Refused: it is none, or less than ``least``.
@@ -197,7 +197,7 @@ def parse_whole(word: str, *, least: int = 0) -> int:
 
 
 def parse_decimal(word: str) -> float:
-    """A number.
+    """Parse a number.
 
     Raises:
         Refused: it is none.
@@ -208,7 +208,7 @@ def parse_decimal(word: str) -> float:
 
 
 def parse_boolean(word: str) -> bool:
-    """A boolean.
+    """Parse a boolean.
 
     Raises:
         Refused: it is neither true nor false.
@@ -235,7 +235,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
     """Parse the arguments of lz-analyze and similar commands: optional color, optional interval in centiseconds, then
     pairs.
 
-    Those of KataGo that have no meaning here are passed over.
+    Those of KataGo that have no meaning here are ignored.
 
     Raises:
         Refused: it is none of that.
@@ -251,7 +251,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
             raise GtpError(f"syntax error: {key} needs a value")
         if key in ("allow", "avoid"):
             if len(left) < 3:
-                raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
+                raise GtpError(f"syntax error: {key} expects a color, moves and a number of plies")
             wanted = _restrict_moves(game, wanted, key, parse_player(left.pop(0)), left.pop(0))
             parse_whole(left.pop(0))
         elif key == "interval":
@@ -270,7 +270,7 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
 
 
 def _restrict_moves(game: Game, wanted: AnalysisOptions, key: str, player: int, text: str) -> AnalysisOptions:
-    """The options with the player's allowed or avoided moves applied."""
+    """Return the options with the player's allowed or avoided moves applied."""
     if player != wanted.player:
         return wanted
     named = frozenset(parse_vertex(game, word) for word in text.split(","))
@@ -286,7 +286,7 @@ def format_info(
     score_leads: Mapping[int, float],
     ownership: NDArray[np.float32] | None = None,
 ) -> str:
-    """The info line of an analysis, best move first, from the view of the player to move.
+    """Return the info line of an analysis, best move first, from the view of the player to move.
 
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
 

@@ -50,7 +50,7 @@ class UciEngine:
     Args:
         game: chess.
         name: of the engine.
-        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        think: makes a thinker whose tree is full at the given number of simulations; called when the first is needed.
         write: sends a line.
         simulations: of a ``go`` without limits, until the option says otherwise.
     """
@@ -73,21 +73,21 @@ class UciEngine:
         return self._task is not None and not self._is_waiting_for_stop()
 
     def _is_waiting_for_stop(self) -> bool:
-        """Whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
+        """Return whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
         task = self._task
         return task is not None and (task.pondering or task.go.infinite) and self._get_thinker().analysis.is_finished
 
     def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``.
 
-        As the protocol has it, words before the first command are passed over.
+        As the protocol has it, words before the first command are ignored.
         """
         words = line.split()
         while words and words[0] not in self.COMMANDS:
             words = words[1:]
         if not words:
             if line:
-                self._write_line(f"{line[:80]!r} is unknown and passed over")
+                self._write_line(f"{line[:80]!r} is unknown and ignored")
             return True
         command, rest = words[0], words[1:]
         if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):
@@ -101,7 +101,7 @@ class UciEngine:
         return True
 
     def close(self) -> None:
-        """The input has ended: answer."""
+        """Answer: the input has ended."""
         if self._task is not None:
             self._answer_best_move()
 
@@ -123,7 +123,7 @@ class UciEngine:
             self._report_search()
 
     def _is_time_to_answer(self) -> bool:
-        """Whether to answer now."""
+        """Return whether to answer now."""
         task, thinker = self._task, self._get_thinker()
         assert task is not None
         analysis, go = thinker.analysis, task.go
@@ -142,11 +142,11 @@ class UciEngine:
         return go.depth is not None and len(analysis.best_moves()[0].actions) >= go.depth
 
     def _is_forced(self, go: GoArguments) -> bool:
-        """Whether there is only one legal move, on a running clock."""
+        """Return whether there is only one legal move, on a running clock."""
         return go.movetime is None and len(self._game.legal_actions(self._state)) == 1
 
     def _get_thinker(self) -> Thinker:
-        """The thinker; the first call creates it, which takes seconds."""
+        """Return the thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             use_threads(self._options.threads)
             self._thinker = self._make_thinker_for(self._options.megabytes)
@@ -155,13 +155,13 @@ class UciEngine:
         return self._thinker
 
     def _make_thinker_for(self, megabytes: int) -> Thinker:
-        """A thinker whose tree takes this much memory, or half of it if there is less, and so on."""
+        """Return a thinker whose tree takes this much memory, or half of it if there is less, and so on."""
         try:
             return self._make_thinker(simulations_that_fit(megabytes))
         except MemoryError:
             if megabytes == 1:
                 raise
-            self._write_line(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
+            self._write_line(f"there is not enough memory for a Hash of {megabytes} megabytes: it is halved")
         return self._make_thinker_for(megabytes // 2)
 
     def _warm_up(self) -> None:
@@ -203,7 +203,7 @@ class UciEngine:
                 beginning = self._game.initial_state() if start is None else position_from_fen(self._game, start)
                 self._set_up(start, moves, self._replay_moves(beginning, moves)[0])
         except ValueError as error:
-            raise BrokenCommand(f"position refused, the one before stays: {error}") from error
+            raise BrokenCommand(f"position rejected, the previous one stays: {error}") from error
         self._moves = moves
 
     def _advance_tree(self, moves: tuple[str, ...]) -> None:
@@ -223,7 +223,7 @@ class UciEngine:
                 self._thinker.analysis.play(action)
 
     def _replay_moves(self, state: States, moves: tuple[str, ...]) -> tuple[States, list[int]]:
-        """The position after ``moves``, and their actions. An unclaimed draw does not end the game.
+        """Return the position after ``moves``, and their actions. An unclaimed draw does not end the game.
 
         Raises:
             ValueError: a move is illegal.
@@ -262,7 +262,7 @@ class UciEngine:
             self._start_clock(arrived)
 
     def _allowed_actions(self, go: GoArguments) -> list[int] | None:
-        """The actions that ``searchmoves`` names, or None for all."""
+        """Return the actions that ``searchmoves`` names, or None for all."""
         found = []
         for move in go.searchmoves:
             try:
@@ -272,7 +272,7 @@ class UciEngine:
         return found or None
 
     def _seconds_for_move(self, go: GoArguments) -> float | None:
-        """The seconds for the move, or None without a limit."""
+        """Return the seconds for the move, or None without a limit."""
         clock = go.clock(self._game.current_player(self._state))
         seconds = [] if clock is None else [self._keeper.seconds_for(clock)]
         if go.movetime is not None:
@@ -288,13 +288,13 @@ class UciEngine:
 
     def _ponderhit(self, words: list[str], arrived: float) -> None:
         if self._task is None or not self._task.pondering:
-            self._write_line("ponderhit without go ponder is passed over")
+            self._write_line("ponderhit without go ponder is ignored")
             return
         self._task.pondering = False
         self._start_clock(arrived)
 
     def _stop(self, words: list[str], arrived: float) -> None:
-        """Nothing to do: ``handle_line`` has answered already."""
+        """Do nothing: ``handle_line`` has answered already."""
 
     def _ignore_command(self, words: list[str], arrived: float) -> None:
         """Ignore the command."""
@@ -348,7 +348,7 @@ class UciEngine:
         return reported[0]
 
     def _format_info(self, number: int, line: MoveAnalysis, moves: list[str], now: float) -> str:
-        """One line of play.
+        """Return one line of play.
 
         Its depth is its length; nodes are all simulations of this position, nps what came in this search.
         """

@@ -15,7 +15,7 @@ class SpinOption:
     maximum: int
 
     def announcement(self) -> str:
-        """The option's announcement."""
+        """Return the option's announcement."""
         return f"type spin default {self.default} min {self.minimum} max {self.maximum}"
 
     def parse_value(self, text: str) -> int | None:
@@ -31,7 +31,7 @@ class CheckOption:
     default: int
 
     def announcement(self) -> str:
-        """The option's announcement."""
+        """Return the option's announcement."""
         return f"type check default {'true' if self.default else 'false'}"
 
     def parse_value(self, text: str) -> int | None:
@@ -58,7 +58,7 @@ class Options:
         self._values = {name: kind.default for name, kind in self._kinds.items()}
 
     def announcements(self) -> Iterator[str]:
-        """The announcements of all options."""
+        """Yield the announcements of all options."""
         for name, kind in self._kinds.items():
             yield f"option name {name} {kind.announcement()}"
 
@@ -114,11 +114,11 @@ class UciHandshake:
         self._lines = [f"id name {name}", "id author the authors of Keima", *options.announcements(), "uciok"]
 
     def answer_line(self, line: str) -> str | None:
-        """The complete answer to a line; None: the line must wait for the engine."""
+        """Return the complete answer to a line; None if the line must wait for the engine."""
         if line == "uci":
             return "".join(f"{said}\n" for said in self._lines)
         return "" if not line or self.is_quit(line) else None
 
     def is_quit(self, line: str) -> bool:
-        """Whether a line ends the conversation."""
+        """Return whether a line ends the conversation."""
         return line == "quit"

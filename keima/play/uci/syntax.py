@@ -50,7 +50,7 @@ class GoArguments:
         )
 
     def clock(self, player: int) -> Clock | None:
-        """The clock of White (0) or Black (1), if there is one."""
+        """Return the clock of White (0) or Black (1), if there is one."""
         (time, increment) = (getattr(self, names[player]) for names in CLOCKS)
         if time is None:
             return None
@@ -72,7 +72,7 @@ def parse_go(words: Sequence[str]) -> GoArguments:
             end = next((i for i, other in enumerate(left) if other in (*FLAGS, *NUMBER_WORDS)), len(left))
             found[word], left = tuple(left[:end]), left[end:]
         elif word not in NUMBER_WORDS:
-            complaints.append(f"go: {word!r} is unknown and passed over")
+            complaints.append(f"go: {word!r} is unknown and ignored")
         elif not left or (number := parse_whole_number(left[0])) is None:
             complaints.append(f"go: {word} needs a whole number")
         else:
@@ -101,7 +101,7 @@ def parse_position(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
         return " ".join(where[1:]), moves
     if list(where) == ["startpos"]:
         return None, moves
-    raise BrokenCommand("position is followed by startpos or fen and a position, and then perhaps by moves and moves")
+    raise BrokenCommand("position expects startpos or fen and a position, then optionally moves and the moves")
 
 
 def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
@@ -112,9 +112,7 @@ def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
     """
     cut = words.index("value") if "value" in words else len(words)
     if len(words) < 2 or words[0] != "name" or cut < 2:
-        raise BrokenCommand(
-            "setoption is followed by name and the name of an option, and then perhaps by value and its value"
-        )
+        raise BrokenCommand("setoption expects name and the name of an option, then optionally value and its value")
     return " ".join(words[1:cut]), " ".join(words[cut + 1 :])
 
 
@@ -126,14 +124,14 @@ def to_centipawns(value: float) -> int:
 
 
 def format_score(line: MoveAnalysis) -> str:
-    """The score of a move: moves to mate if proven, else centipawns."""
+    """Return the score of a move: moves to mate if proven, else centipawns."""
     if line.plies is None:
         return f"cp {to_centipawns(line.value)}"
     return f"mate {(line.plies + 1) // 2}" if line.value > 0 else f"mate -{line.plies // 2}"
 
 
 def moves_as_uci(game: Game, state: States, actions: Sequence[int]) -> list[str]:
-    """A line of play from a position."""
+    """Return a line of play from a position, in UCI notation."""
     from keima.games.chess.notation import uci_of
 
     state, found = state.copy(), []

@@ -61,7 +61,7 @@ class TMaze(ArrayWorlds):
         begin_maze_episodes(length, self._mazes, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
-        """A step in every maze."""
+        """Take a step in every maze."""
         step_mazes(self._length, self._mazes, actions, self.moment)
 
 
@@ -91,7 +91,7 @@ def begin_maze_episodes(length: int, mazes: Mazes, observations: NDArray[np.floa
 
 @compiled
 def step_mazes(length: int, mazes: Mazes, actions: Moves, now: StepResult) -> None:
-    """A step in every maze; where an episode ends, another begins."""
+    """Take a step in every maze; where an episode ends, another begins."""
     places, rewards, terminated = mazes.places, now.rewards, now.terminated
     for b in range(len(mazes.streams)):
         rewards[b] = 0.0
@@ -138,7 +138,7 @@ class BlindCartPole(ArrayWorlds):
         begin_pole_episodes(self._poles, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
-        """A fiftieth of a second in every world."""
+        """Advance every world by a fiftieth of a second."""
         step_poles(self._limit, self._poles, actions, self.moment)
 
 
@@ -180,7 +180,7 @@ def push_cart(bodies: NDArray[np.float64], b: int, force: float) -> None:
 
 @compiled
 def step_poles(limit: int, poles: Poles, actions: Moves, now: StepResult) -> None:
-    """A fiftieth of a second in every world; where an episode ends, another begins."""
+    """Advance every world by a fiftieth of a second; where an episode ends, another begins."""
     bodies = poles.bodies
     for b in range(len(poles.streams)):
         push_cart(bodies, b, PUSH if actions[b] == 1 else -PUSH)

@@ -69,7 +69,7 @@ class TradingMarkets(ArrayWorlds):
         settings: the rules of trading.
         history: bars ``[N, 5]`` as ``read_history`` gives them; None: simulated markets.
         market: what simulated markets are like.
-        threads: at most so many step the worlds, in parts of at least ``LEAST_PART``.
+        threads: at most this many step the worlds, in parts of at least ``LEAST_PART``.
 
     Raises:
         ValueError: the history is shorter than an episode and the bars observed before it.
@@ -147,7 +147,7 @@ class TradingMarkets(ArrayWorlds):
         self._tape.lengths[:] = 0
 
     def last_episode(self) -> "TradedEpisode | None":
-        """The last whole episode of world 0."""
+        """Return the last whole episode of world 0."""
         bars = self._tape.bars[1, : self._tape.lengths[1]].copy()
         if not len(bars):
             return None

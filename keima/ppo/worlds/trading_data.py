@@ -86,7 +86,7 @@ class SimulatedMarket:
             raise ValueError("volatilities and the start must be above 0, and jump_size must not be negative")
 
     def parameters(self) -> NDArray[np.float64]:
-        """The parameters for compiled code."""
+        """Return the parameters for compiled code."""
         pairs = [value for pair in zip(self.drifts, self.volatilities, strict=True) for value in pair]
         return np.array([self.switch, self.reversion, self.jumps, self.jump_size, self.start, *pairs], np.float64)
 
@@ -100,7 +100,7 @@ def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 
 @compiled
 def simulate_bar(parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int) -> Bar:
-    """The next bar of world ``b``'s market; later bars are not drawn yet."""
+    """Return the next bar of world ``b``'s market; later bars are not drawn yet."""
     if uniform(streams, b) < parameters[SWITCH]:
         market[b, REGIME] = (int(market[b, REGIME]) + 1 + random_below(streams, b, REGIMES - 1)) % REGIMES
     regime = DRIFT + 2 * int(market[b, REGIME])
@@ -124,8 +124,8 @@ def simulate_bar(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 
 
 def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
-    """The bars in a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order and
-    case.
+    """Read bars from a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order
+    and case.
 
     Args:
         path: ends in .csv, or in .parquet, which needs pyarrow.
@@ -143,7 +143,7 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
     reader, first_row = readers[path.suffix.lower()]
     times, bars = reader(path)
     if len(bars) < 2:
-        raise BadHistory(f"{path} has {len(bars)} rows of prices, which is no history")
+        raise BadHistory(f"{path} has {len(bars)} rows of prices, which is too few")
     problem = find_first_fault(times, bars, max_gap=max_gap)
     if problem:
         row, text = problem
@@ -152,7 +152,7 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
 
 
 def find_first_fault(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
-    """The first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
+    """Return the first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
     finite = np.isfinite(bars)
     steps = np.diff(times, prepend=-np.inf)
     usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
@@ -165,11 +165,11 @@ def find_first_fault(times: NDArray[np.float64], bars: Bars, *, max_gap: float =
             "the high is below the low": bars[:, HIGH] < bars[:, LOW],
             "the high is below the open or the close": bars[:, HIGH] < body.max(1),
             "the low is above the open or the close": bars[:, LOW] > body.min(1),
-            "its time is not after that of the row before": steps <= 0,
+            "its time is not after that of the previous row": steps <= 0,
         }
         if max_gap:
-            gap = f"rows are missing before it: the step from the row before is over {max_gap:g} times the usual one"
-            wrong[f"{gap}; if that is right, allow it by --max-gap 0"] = (
+            gap = f"rows are missing before it: the step from the previous row is over {max_gap:g} times the usual one"
+            wrong[f"{gap}; if that is intended, allow it with --max-gap 0"] = (
                 np.isfinite(steps) & (steps > max_gap * usual) & (usual > 0)
             )
     found = [(int(rows.argmax()), text) for text, rows in wrong.items() if rows.any()]
@@ -181,7 +181,7 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], Bars]:
         try:
             rows = [row for row in csv.reader(file) if row]
         except (csv.Error, UnicodeDecodeError) as error:
-            raise BadHistory(f"{path} is no CSV file: {error}") from error
+            raise BadHistory(f"{path} is not a CSV file: {error}") from error
     if not rows:
         raise BadHistory(f"{path} is empty")
     places = _column_numbers(path, rows[0])
@@ -224,7 +224,7 @@ def _parse_numbers(column: Iterable[Any]) -> NDArray[np.float64]:
 
 
 def _column_numbers(path: Path, names: Sequence[str]) -> list[int]:
-    """The column numbers of the times and of each of ``BAR_COLUMNS``."""
+    """Return the column numbers of the times and of each of ``BAR_COLUMNS``."""
     known = [name.strip().lower() for name in names]
     time = next((name for name in TIMES if name in known), None)
     missing = ([TIMES[0]] if time is None else []) + [name for name in BAR_COLUMNS if name not in known]
@@ -234,7 +234,7 @@ def _column_numbers(path: Path, names: Sequence[str]) -> list[int]:
 
 
 def _parse_time(text: str) -> float:
-    """A time as seconds since 1970: a number of seconds (or of milliseconds), or an ISO date.
+    """Parse a time as seconds since 1970: a number of seconds (or of milliseconds), or an ISO date.
 
     Raises:
         ValueError: it is neither.
@@ -246,7 +246,7 @@ def _parse_time(text: str) -> float:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
             raise ValueError(
-                f"{text!r} is no time: write seconds since 1970 or a date such as 2024-01-31 09:30:00"
+                f"{text!r} is not a time: write seconds since 1970 or a date such as 2024-01-31 09:30:00"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return number / 1e3 if number > 1e11 else number

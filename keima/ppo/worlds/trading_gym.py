@@ -30,7 +30,7 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         market: what simulated markets are like.
 
     Raises:
-        BadHistory, ValueError: the file is no history, or too short.
+        BadHistory, ValueError: the file is not a history, or is too short.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as Gymnasium declares it)
@@ -67,7 +67,7 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         return now.last_observations[0].copy(), float(now.rewards[0]), terminated, truncated, metrics
 
     def _info(self) -> dict[str, Any]:
-        """Information in addition to the observation."""
+        """Return information in addition to the observation."""
         worlds = self._worlds
         return {
             "worth": float(worlds.account_values[0]),

@@ -31,7 +31,7 @@ FEATURES = (
     "last_return",  # of the last bar, from close to close
     "bar_range",  # from low to high
     "bar_close",  # where the close lies between them, from -1 to 1
-    "trend_5",  # mean return of about so many bars
+    "trend_5",  # mean return of about this many bars
     "trend_20",
     "trend_60",
     "from_mean",  # the close from its mean of about 60 bars
@@ -157,7 +157,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
 
 @compiled_without_refcounts
 def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
-    """The net and gross units of all open positions."""
+    """Return the net and gross units of all open positions."""
     net = gross = 0.0
     for i in range(held):
         net += lots[b, i, UNITS]
@@ -250,7 +250,7 @@ def begin_episodes(rules: TradingRules, worlds: Accounts, observations: NDArray[
 
 @compiled
 def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts, now: StepResult) -> None:
-    """A bar in every world; where an episode ends, another begins."""
+    """Advance every world by a bar; where an episode ends, another begins."""
     accounts, counters, capital = worlds.accounts, worlds.counters, rules.shares[CAPITAL]
     for b in range(len(worlds.streams)):
         bar = next_bar(rules, worlds, b)

@@ -32,7 +32,7 @@ class StepResult(NamedTuple):
 
 
 def empty_step_result(num_envs: int, observation_size: int, num_metrics: int = 0) -> StepResult:
-    """The arrays for so many worlds."""
+    """Return the arrays for ``num_envs`` worlds."""
     return StepResult(
         observations=np.zeros((num_envs, observation_size), np.float32),
         last_observations=np.zeros((num_envs, observation_size), np.float32),
@@ -56,7 +56,7 @@ class Worlds(Protocol):
         """Take an action ``[B]`` in each world; the result is in ``moment``."""
 
     def state(self) -> WorldState:
-        """A copy of everything that ``restore`` needs for an exact resume."""
+        """Return a copy of everything that ``restore`` needs for an exact resume."""
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from ``state``.
@@ -75,7 +75,7 @@ class ArrayWorlds:
         self._arrays = {**arrays, "observations": moment.observations}
 
     def state(self) -> WorldState:
-        """A copy of all arrays, including the current observations."""
+        """Return a copy of all arrays, including the current observations."""
         return {name: array.copy() for name, array in self._arrays.items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -86,6 +86,6 @@ class ArrayWorlds:
         """
         shapes = {name: (array.shape, array.dtype) for name, array in state.items()}
         if shapes != {name: (array.shape, array.dtype) for name, array in self._arrays.items()}:
-            raise ValueError("the saved worlds are others than these: were their settings changed?")
+            raise ValueError("the saved worlds differ from these: have their settings changed?")
         for name, array in self._arrays.items():
             array[:] = state[name]

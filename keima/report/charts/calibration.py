@@ -1,4 +1,4 @@
-"""The calibration of search: the wins that it expected in self-play, compared with the actual wins."""
+"""The calibration of search: its predicted win rates in self-play, compared with the actual ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class CalibrationBin:
 
 
 def measure_calibration(run: Path, *, log_event: Callable[[str], None]) -> list[CalibrationBin]:
-    """The calibration in a run's newest self-play games; empty for one-player games, or too few games.
+    """Return the calibration in a run's newest self-play games; empty for one-player games, or too few games.
 
     Positions with a random move are left out, because the search's value was of another move.
 
@@ -55,8 +55,8 @@ def measure_calibration(run: Path, *, log_event: Callable[[str], None]) -> list[
 
 
 def make_bins(batches: list[GameBatch]) -> list[CalibrationBin]:
-    """The positions of two-player games without chance, by search's expectation in ascending order; small bins are left
-    out.
+    """Return the positions of two-player games without chance, by search's expectation in ascending order; small bins
+    are left out.
     """
     if not batches:
         return []
@@ -77,7 +77,7 @@ def make_bins(batches: list[GameBatch]) -> list[CalibrationBin]:
 
 
 def _positions_with_results(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Expectation, result and game of each position after the last random move.
+    """Return expectation, result and game of each position after the last random move.
 
     Players take turns, and player 0 begins.
     """

@@ -32,7 +32,7 @@ Summary = Sequence[tuple[str, str]]  # titles and texts
 def make_run_page(
     title: str, summary: Summary, rows: Rows, games: Sequence[GameView], calibration: Sequence[CalibrationBin] = ()
 ) -> str:
-    """The page of a run.
+    """Return the page of a run.
 
     Args:
         title: above all.
@@ -47,7 +47,7 @@ def make_run_page(
 
 
 def make_comparison_page(runs: Sequence[RunCharts], summaries: Sequence[Summary], axes: Mapping[str, str]) -> str:
-    """The page of several runs, whose curves lie over each other.
+    """Return the page of several runs, whose curves lie over each other.
 
     Args:
         summaries: what each run has reached.
@@ -65,7 +65,7 @@ def fill_page(
     table: str,
     games: Sequence[GameView] = (),
 ) -> str:
-    """The page of runs of any kind.
+    """Return the page of runs of any kind.
 
     Args:
         summary: as HTML.
@@ -90,7 +90,7 @@ def fill_page(
 
 
 def to_script_json(content: Any) -> str:
-    """The content as JSON in which nothing can end the script that contains it."""
+    """Return the content as JSON in which nothing can end the script that contains it."""
     return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -99,7 +99,7 @@ def _join_files(paths: Sequence[Path]) -> str:
 
 
 def summary_to_html(summary: Summary) -> str:
-    """What a run has reached, as HTML."""
+    """Return what a run has reached, as HTML."""
     return (
         "<dl>"
         + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary)
@@ -108,7 +108,7 @@ def summary_to_html(summary: Summary) -> str:
 
 
 def summaries_to_html(names: Sequence[str], summaries: Sequence[Summary]) -> str:
-    """What several runs have reached, a column for each, as HTML."""
+    """Return what several runs have reached, a column for each, as HTML."""
     titles = dict.fromkeys(title for summary in summaries for title, _ in summary)
     texts = [dict(summary) for summary in summaries]
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in ("", *names))
@@ -122,7 +122,7 @@ def summaries_to_html(names: Sequence[str], summaries: Sequence[Summary]) -> str
 
 
 def rows_to_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
-    """The last rows as a table, newest first, without empty columns."""
+    """Return the last rows as a table, newest first, without empty columns."""
     shown = rows[-ROWS_SHOWN:]
     columns = [column for column in columns if any(column.cell(row) for row in shown)]
     titles = "".join(f'<th title="{html.escape(column.help)}">{html.escape(column.title)}</th>' for column in columns)
@@ -139,7 +139,7 @@ def rows_to_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Ro
 
 
 def make_report_charts(name: str, rows: Rows, calibration: Sequence[CalibrationBin] = ()) -> RunCharts:
-    """All charts of a run.
+    """Return all charts of a run.
 
     Args:
         name: the run's name.

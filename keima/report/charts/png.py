@@ -1,4 +1,4 @@
-"""Charts of runs as a PNG picture, for documents and messages, by matplotlib.
+"""Charts of runs as a PNG picture, for documents and messages, with matplotlib.
 
 matplotlib takes long to import, so only drawing imports it.
 """
@@ -51,7 +51,7 @@ Line = tuple[str, Curve, list[tuple[float, float, float]]]  # name, curve, and i
 
 
 def draw_picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> bytes:
-    """All charts of runs over each other under a title, as a PNG file.
+    """Draw all charts of runs over each other under a title, as a PNG file.
 
     Args:
         axis: the metric that curves are drawn over, and its name.
@@ -78,7 +78,9 @@ def draw_picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -
 
 
 def render_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
-    """What ``draw`` draws on a figure of so many inches, as a file; settings of the user's matplotlib do not matter."""
+    """Return what ``draw`` draws on a figure of this size in inches, as a file; the user's matplotlib settings are
+    ignored.
+    """
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -92,7 +94,7 @@ def render_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> byt
 
 
 def collect_lines(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> list[Line]:
-    """The lines and marks of a chart, of each run; none if no line has two points."""
+    """Return the lines and marks of a chart, of each run; none if no line has two points."""
     found: list[Line] = []
     for number, run in enumerate(runs):
         for curve in chart.curves if number == 0 else [each for each in chart.curves if not each.shared]:
@@ -104,7 +106,7 @@ def collect_lines(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> li
 
 
 def collect_points(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, float, float]]:
-    """Place, value and margin wherever place and value are known."""
+    """Return place, value and margin of each point whose place and value are known."""
     places, values = run.metrics.get(axis, ()), run.metrics.get(curve.metric, ())
     margins = run.metrics.get(curve.margin) or [None] * len(values)
     return [
@@ -115,7 +117,7 @@ def collect_points(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float,
 
 
 def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: tuple[str, str]) -> None:
-    """One pair of axes with its curves."""
+    """Draw one pair of axes with its curves."""
     last = max(points[-1][0] for _, _, points in lines)
     size, unit = (1.0, chart.over_name or axis[1]) if chart.over or axis[0] != TIME else choose_time_unit(last)
     next_colour = numbers()
@@ -139,7 +141,7 @@ def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: t
 
 
 def draw_rows(axes: Axes, *, chart: RowsChart, title: str) -> None:
-    """A row for each of several things."""
+    """Draw a row for each of several things."""
     size, unit = choose_time_unit(chart.ends[-1])
     edges = [0.0, *(end / size for end in chart.ends)]
     for part in chart.parts:
@@ -162,5 +164,5 @@ def _label_axes(axes: Axes, title: str, below: str) -> None:
 
 
 def _format_short(value: float) -> str:
-    """A number with at most four digits."""
+    """Return a number with at most four digits."""
     return f"{value:,.4g}" if abs(value) < 9999.5 else format_count(value)

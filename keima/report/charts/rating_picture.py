@@ -27,7 +27,7 @@ class RatedPlayer:
 
 
 def draw_ratings(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> bytes:
-    """The picture as a file.
+    """Draw the picture as a file.
 
     Raises:
         ValueError: no rating is known.

@@ -116,13 +116,13 @@ class RunCharts:
     rows: Sequence[RowsChart] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The same for charts.js."""
+        """Return the same for charts.js."""
         charts, rows = [asdict(chart) for chart in self.charts], [asdict(chart) for chart in self.rows]
         return {"name": self.name, "charts": charts, "metrics": dict(self.metrics), "rows": rows}
 
 
 def make_run_charts(name: str, rows: Sequence[MetricValues]) -> RunCharts:
-    """The charts of a run.
+    """Return the charts of a run.
 
     Args:
         name: the run's name.
@@ -134,7 +134,7 @@ def make_run_charts(name: str, rows: Sequence[MetricValues]) -> RunCharts:
 
 
 def add_time_and_cost(rows: Sequence[MetricValues]) -> list[MetricValues]:
-    """The rows with what follows from several of them: core hours, and how the main node spent each iteration."""
+    """Add to the rows what follows from several of them: core hours, and how the main node spent each iteration."""
     spent = [compute_time_shares(pair) for pair in pairwise(rows)]
     shares = [
         {"time/games": each.games, "time/learning": each.learning, "time/evaluating": each.evaluating} if each else {}
@@ -145,7 +145,7 @@ def add_time_and_cost(rows: Sequence[MetricValues]) -> list[MetricValues]:
 
 
 def make_ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
-    """The charts of a PPO run; a round stands for an iteration.
+    """Return the charts of a PPO run; a round stands for an iteration.
 
     Args:
         name: the run's name.
@@ -159,15 +159,15 @@ def make_ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts
 
 
 def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunCharts:
-    """The actual wins of a run over those that search expected: on the diagonal, search is well calibrated. Empty with
-    fewer than two bins.
+    """Return the actual win rates of a run over the predicted ones: on the diagonal, search is well calibrated. Empty
+    with fewer than two bins.
     """
     if len(bins) < 2:
         return RunCharts(name=name, charts=[], metrics={})
     won = Curve(name="won", metric=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
     chart = DrawnChart(
         section="Calibration",
-        title="Wins by what was expected",
+        title="Actual wins by predicted wins",
         unit="share",
         curves=(won, Curve(name="as expected", metric=EVEN, shared=True)),
         over=EXPECTED,
@@ -182,13 +182,13 @@ def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunC
 
 
 def list_charts(rows: Sequence[MetricValues]) -> list[DrawnChart]:
-    """The charts of a run, section by section, also those that it has no metrics for."""
+    """Return the charts of a run, section by section, including those that it has no metrics for."""
     learning = describe_charts(LEARNING, (*LEARNING_CHARTS, *make_tile_charts(rows)), METRICS)
     return [*learning, *describe_charts(HEALTH, HEALTH_CHARTS, METRICS)]
 
 
 def make_tile_charts(rows: Sequence[MetricValues]) -> list[Chart]:
-    """The shares of games that reach the largest tiles; empty for games without tiles."""
+    """Return the shares of games that reach the largest tiles; empty for games without tiles."""
     reached = {name for row in rows for name, share in row.items() if name.startswith(REACHED) and share > 0}
     tiles = sorted(int(name.removeprefix(REACHED)) for name in reached if name.removeprefix(REACHED).isdecimal())
     curves = tuple((str(tile), f"{REACHED}{tile}") for tile in tiles[-TILES_DRAWN:])
@@ -196,7 +196,7 @@ def make_tile_charts(rows: Sequence[MetricValues]) -> list[Chart]:
 
 
 def describe_charts(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:
-    """The charts with the margins and help texts of their metrics, under one heading."""
+    """Return the charts with the margins and help texts of their metrics, under one heading."""
     known = {metric.name: metric for metric in metrics}
     found = []
     for chart in charts:
@@ -215,7 +215,7 @@ def _make_curve(name: str, metric: str, known: Metric | None) -> Curve:
 def collect_columns(
     charts: Sequence[DrawnChart], rows: Sequence[Mapping[str, float | None]]
 ) -> dict[str, list[float | None]]:
-    """The columns of the axes and of all metrics that some curve shows, with their margins, without empty ones."""
+    """Return the columns of the axes and of all metrics that a curve shows, with their margins; none that is empty."""
     curves = [curve for chart in charts for curve in chart.curves]
     names = dict.fromkeys((*AXES, *(curve.metric for curve in curves), *(curve.margin for curve in curves)))
     columns = {name: [round_value(row.get(name)) for row in rows] for name in names if name}
@@ -223,7 +223,7 @@ def collect_columns(
 
 
 def merge_charts(runs: Sequence[RunCharts]) -> list[DrawnChart]:
-    """The charts of all runs; one that several runs have gets the curves of all."""
+    """Return the charts of all runs; a chart that several runs have gets the curves of all."""
     found: dict[str, DrawnChart] = {}
     for chart in (chart for run in runs for chart in run.charts):
         known = found.setdefault(chart.title, chart)
@@ -233,10 +233,10 @@ def merge_charts(runs: Sequence[RunCharts]) -> list[DrawnChart]:
 
 
 def round_value(value: float | None) -> float | None:
-    """The number with few digits; None where there is none, for JSON has no other."""
+    """Return the number with few digits; None if it is not finite, since JSON cannot say that."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
 def choose_time_unit(seconds: float) -> tuple[float, str]:
-    """The unit of the time axis of a run that lasts so long: its seconds and its name."""
+    """Return the unit of the time axis of a run of this length: its seconds and its name."""
     return (3600.0, "hours") if seconds >= 7200 else (60.0, "minutes")

@@ -21,6 +21,6 @@ CHARTS = {  # the library comes first
 
 
 def game_to_json(view: "GameView") -> dict[str, Any]:
-    """The game for the script of games.js; a board that is drawn needs no text."""
+    """Return the game for the script of games.js; a board that is drawn needs no text."""
     moments = [replace(moment, board="") if moment.cells or moment.svg else moment for moment in view.moments]
     return asdict(replace(view, moments=tuple(moments)))

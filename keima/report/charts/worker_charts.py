@@ -10,7 +10,7 @@ from keima.base.reports.worker_columns import displayed_state
 from keima.base.reports.worker_status import WorkerStatus
 from keima.report.charts.run_charts import RowsChart, RowsPart, round_value
 
-TITLE = "Workers, as each stood at the ends of iterations"
+TITLE = "Workers' states at the ends of iterations"
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # colours of charts
 STATES = {  # of a worker on this machine, and of one on another
     **{"playing": GREEN, "evaluating": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
@@ -29,20 +29,20 @@ class TimeSpan:
     iterations: Sequence[Mapping[str, WorkerStatus]]  # by name
 
     def state_of(self, name: str) -> str:
-        """A worker's last state, or a fault if there was one; empty if it was absent."""
+        """Return a worker's last state, or a fault if there was one; empty if it was absent."""
         known = [workers[name] for workers in self.iterations if name in workers]
         said = [displayed_state(worker) for worker in known]
         return next((state for state in said if state in FAULT_STATES), said[-1] if said else "")
 
     def rate_of(self, name: str) -> float:
-        """A worker's mean games per second."""
+        """Return a worker's mean games per second."""
         return sum(workers[name].games_per_second for workers in self.iterations if name in workers) / len(
             self.iterations
         )
 
 
 def make_worker_charts(rows: Sequence[IterationReport]) -> list[RowsChart]:
-    """The workers' states over time, and their games per second; empty if no worker is known."""
+    """Return the workers' states over time, and their games per second; empty if no worker is known."""
     names = list(dict.fromkeys(worker.name for row in rows for worker in row.workers))
     if not names or rows[-1].seconds <= 0:
         return []
@@ -90,6 +90,6 @@ def _make_chart(
 
 
 def _shorten_name(name: str) -> str:
-    """A short name: the end of a long one, which usually differs."""
+    """Return a short name: the end of a long one, which usually differs."""
     name = printable_line(name)
     return name if len(name) <= MOST_LETTERS else f"…{name[1 - MOST_LETTERS :]}"

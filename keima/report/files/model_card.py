@@ -52,7 +52,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
 
 
 def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
-    """The card of the model in ``path``; ``measured`` are lines on its strength."""
+    """Return the card of the model in ``path``; ``measured`` are lines on its strength."""
     game, model = playable.game, playable.model
     numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
     title = game_title(game.name, game.options)
@@ -62,8 +62,8 @@ def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, meas
     lines = [
         f"# {path.stem}",
         "",
-        f"A network for {title} ({options}): {shape}; {numbers:,} numbers in {path.stat().st_size:,} bytes.",
-        f"It plays by these rules alone. Model {version:,} of the run {run.resolve().name}.",
+        f"A network for {title} ({options}): {shape}; {numbers:,} parameters in {path.stat().st_size:,} bytes.",
+        f"It plays only by these rules. Model {version:,} of the run {run.resolve().name}.",
         "",
         "## Play",
         "",
@@ -85,14 +85,14 @@ def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, meas
 
 
 def training_lines(run: Path, version: int, rows: Rows) -> list[str]:
-    """The training up to the model's publication, as lines."""
+    """Return the training up to the model's publication, as lines."""
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
         from_files = sum(ledger.account(account).received for account in SEED_ACCOUNTS.values())
     origin = (
-        f"{from_files:,} games of people from files, and self-play"
+        f"{from_files:,} human games from files, and self-play"
         if from_files
-        else "From nothing, by self-play alone"
+        else "From self-play alone, without human games"
     )
     steps = sum(each.learner.steps for each in rows if each.learner and each.iteration <= row.iteration)
     games = f"{row.total_games:,} games with {row.total_positions:,} positions in {format_duration(row.seconds)}"
@@ -100,7 +100,7 @@ def training_lines(run: Path, version: int, rows: Rows) -> list[str]:
 
 
 def strength_lines(version: int, rows: Rows) -> list[str]:
-    """The run's own last measurement up to this model, as lines."""
+    """Return the run's own last measurement up to this model, as lines."""
     found = [row.evaluation for row in rows if row.evaluation and row.evaluation.model_version <= version]
     if not found:
         return []
@@ -111,10 +111,10 @@ def strength_lines(version: int, rows: Rows) -> list[str]:
 
 
 def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
-    """A benchmark's results of this model in two-player games, as lines.
+    """Return a benchmark's results of this model in two-player games, as lines.
 
     Raises:
-        ValueError: it is no such benchmark, or of another model.
+        ValueError: it is not such a benchmark, or is of another model.
         OSError: it cannot be read.
     """
     try:
@@ -122,9 +122,9 @@ def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
         described, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
         lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{file} is no two-player benchmark of keima benchmark --save: {error!r}") from error
+        raise ValueError(f"{file} is not a result of keima benchmark --save for two players: {error!r}") from error
     if described != playable.model.description.model_dump():
-        raise ValueError(f"{file} has measured another model than model {playable.model.model_version} of this run")
+        raise ValueError(f"{file} measures another model than model {playable.model.model_version} of this run")
     return lines
 
 

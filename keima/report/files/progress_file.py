@@ -64,23 +64,23 @@ _STATES = TypeAdapter(list[LiveState], config=ConfigDict(ser_json_inf_nan="strin
 
 
 class UnreadableProgress(ValueError):
-    """A file is no progress file."""
+    """A file is not a progress file."""
 
 
 def read_progress(path: Path) -> LiveState:
-    """The last state that the run has written.
+    """Read the last state that the run has written.
 
     Raises:
-        UnreadableProgress: it is no such file.
+        UnreadableProgress: it is not such a file.
         OSError: it is missing or may not be read.
     """
     try:
         (state,) = _STATES.validate_json(b"[" + read_limited(path, MOST_BYTES) + b"]")
         return state
     except ValidationError as error:
-        raise UnreadableProgress(f"{path} is no progress file: {error.errors()[0]['msg']}") from error
+        raise UnreadableProgress(f"{path} is not a progress file: {error.errors()[0]['msg']}") from error
     except ValueError as error:
-        raise UnreadableProgress(f"{path} is no progress file: {error}") from error
+        raise UnreadableProgress(f"{path} is not a progress file: {error}") from error
 
 
 class ProgressFile:
@@ -96,11 +96,11 @@ class ProgressFile:
         write_atomically(self._path, _STATES.dump_json([state])[1:-1], mode=0o644, durable=False)
 
     def iteration(self, report: IterationReport) -> None:
-        """Iterations are kept elsewhere."""
+        """Do nothing: iterations are kept elsewhere."""
 
     def event(self, text: str) -> None:
         """Add an event to the next report."""
         self._events.append((self._clock(), text))
 
     def close(self) -> None:
-        """The last state stays."""
+        """Do nothing: the last state stays."""

@@ -21,8 +21,8 @@ class RowFile:
     """A file of ``[``, one JSON object per line, and ``]``: a whole JSON document after each added row.
 
     A row and the new closing bracket are written over the old bracket by one call. A writer that is killed within that
-    call may leave a torn last row, which the next writer removes. A file that is no such list is renamed, and the list
-    starts again.
+    call may leave a torn last row, which the next writer removes. A file that is not such a list is renamed, and the
+    list starts again.
 
     Args:
         path: the file.
@@ -57,7 +57,7 @@ class RowFile:
         return self.path.exists() and self.path.stat().st_size == self._end + len(LIST_TAIL)
 
     def _end_of_rows_before(self, number: int) -> int:
-        """The end of the last row with a lower number; a file that is no list is renamed."""
+        """Return the end of the last row with a lower number; a file that is not a list is renamed."""
         end = 0
         try:
             with self.path.open("rb") as file:
@@ -74,7 +74,7 @@ class RowFile:
         except ValueError:
             aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
             logger.warning(
-                "%s is no list of rows with %r each; it is kept as %s, and a new list is started",
+                "%s is not a list of rows with %r each; it is kept as %s, and a new list is started",
                 self.path,
                 self._key,
                 aside.name,
@@ -84,7 +84,7 @@ class RowFile:
         return end
 
     def _row_number(self, row: bytes, *, torn: bool) -> float:
-        """The number of a row; infinity for an incomplete one."""
+        """Return the number of a row; infinity for an incomplete one."""
         try:
             return int(json.loads(row)[self._key])
         except (ValueError, KeyError, TypeError):
@@ -103,10 +103,10 @@ def _write_from(file: int, start: int, data: bytes) -> None:
 
 
 def read_rows(path: Path) -> Iterator[bytes]:
-    """The rows of a list, as JSON texts. JSON lists with other layouts are read, too.
+    """Yield the rows of a list, as JSON texts. JSON lists with other layouts are read, too.
 
     Raises:
-        ValueError: it is no JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.
+        ValueError: it is not a JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.
         OSError: it is missing or may not be read.
     """
     with path.open("rb") as file:
@@ -130,6 +130,6 @@ def _rows_of_any_list(path: Path) -> Iterator[bytes]:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(rows, list):
-        raise ValueError("it is no list")
+        raise ValueError("it is not a list")
     for row in rows:
         yield json.dumps(row).encode()

@@ -25,7 +25,7 @@ EVENTS_FOLDER = "tensorboard"
 
 
 class UnreadableStats(ValueError):
-    """A file is no statistics file."""
+    """A file is not a statistics file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ _ROWS = TypeAdapter(list[StatsRow], config=ConfigDict(ser_json_inf_nan="strings"
 
 
 def read_stats(path: Path) -> list[StatsRow]:
-    """The iterations in a statistics file.
+    """Read the iterations from a statistics file.
 
     Raises:
-        UnreadableStats: it is no such file, or only part of one.
+        UnreadableStats: it is not such a file, or only part of one.
         OSError: it is missing or may not be read.
     """
     found: list[StatsRow] = []
@@ -61,7 +61,7 @@ def read_stats(path: Path) -> list[StatsRow]:
 
 
 def report_scalars(report: IterationReport) -> dict[str, float]:
-    """Every finite number of a report under the name ``section/name``; unmeasured metrics are left out."""
+    """Return every finite number of a report under the name ``section/name``; unmeasured metrics are left out."""
     content = report.as_dict()
     workers, _ = content.pop("workers"), content.pop("iteration")
     sections: dict[str, dict[str, Any]] = {"run": {}}
@@ -84,7 +84,7 @@ def report_scalars(report: IterationReport) -> dict[str, float]:
 
 
 def _score_metrics(score: dict[str, Any] | None) -> dict[str, float]:
-    """A score's metrics by name; a milestone's is the share of games that have reached it."""
+    """Return a score's metrics by name; a milestone's is the share of games that have reached it."""
     if score is None:
         return {}
     shares = {f"reached_{part['milestone']}": part["share"] for part in score["milestones"]}
@@ -92,7 +92,7 @@ def _score_metrics(score: dict[str, Any] | None) -> dict[str, float]:
 
 
 def _spike_metrics(spikes: dict[str, Any] | None) -> dict[str, float]:
-    """A spiking network's metrics by name; each layer has its firing rate."""
+    """Return a spiking network's metrics by name; each layer has its firing rate."""
     if spikes is None:
         return {}
     layers = {f"firing_rate/{name}": rate for name, rate in spikes.pop("layers").items()}
@@ -100,7 +100,7 @@ def _spike_metrics(spikes: dict[str, Any] | None) -> dict[str, float]:
 
 
 def _generalization_metrics(found: dict[str, Any] | None) -> dict[str, float]:
-    """How well a network does on new positions, by name."""
+    """Return how well a network does on new positions, by name."""
     return {f"generalization_{name}": metric for name, metric in (found or {}).items()}
 
 
@@ -108,13 +108,13 @@ class _IterationObserver:
     """An observer of iterations alone."""
 
     def progress(self, report: ProgressReport) -> None:
-        """Nothing is recorded between iterations."""
+        """Do nothing: nothing is recorded between iterations."""
 
     def event(self, text: str) -> None:
-        """Events are kept elsewhere."""
+        """Do nothing: events are kept elsewhere."""
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no file is left open."""
 
 
 class StatsFile(_IterationObserver):
@@ -134,7 +134,7 @@ class StatsFile(_IterationObserver):
 
 
 def read_earlier_rows(path: Path) -> list[StatsRow]:
-    """The iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
+    """Read the iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
     try:
         return read_stats(path)
     except (OSError, UnreadableStats):
@@ -175,7 +175,7 @@ def _drop_lines_from(path: Path, iteration: int) -> None:
 
 
 def _iteration_of_line(line: bytes) -> float:
-    """The iteration of a line; infinity if the line is incomplete."""
+    """Return the iteration of a line; infinity if the line is incomplete."""
     try:
         return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):
@@ -183,8 +183,8 @@ def _iteration_of_line(line: bytes) -> float:
 
 
 def read_metrics(path: Path) -> list[Mapping[str, float]]:
-    """The iterations in metrics.jsonl; lines that are no object of numbers, such as an incomplete last one, are left
-    out.
+    """Read the iterations from metrics.jsonl; lines that are not objects of numbers, such as an incomplete last one,
+    are left out.
     """
     rows: list[Mapping[str, float]] = []
     try:

@@ -59,7 +59,7 @@ class EventsWriter:
 
 
 def encode_records(*events: Any) -> bytes:
-    """The events as an event file has them."""
+    """Return the events as an event file has them."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     out = io.BytesIO()
@@ -70,7 +70,7 @@ def encode_records(*events: Any) -> bytes:
 
 
 def _make_scalars_event(step: int, values: Mapping[str, float], help_texts: Mapping[str, str]) -> Any:
-    """An event with one step's values; TensorBoard keeps the description that came with a value's first event."""
+    """Return an event with one step's values; TensorBoard keeps the description from a value's first event."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
     from tensorboard.plugins.scalar.metadata import PLUGIN_NAME

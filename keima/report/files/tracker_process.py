@@ -2,7 +2,7 @@
 
     python -m keima.report.files.tracker_process wandb RUN
 
-It remembers what it has sent. A run that is taken up again goes on in the same record of the tracker; iterations that
+It remembers what it has sent. A resumed run continues in the same record of the tracker; iterations that
 it repeats are not sent again. Addresses, projects and keys are read from the variables of the trackers' own clients
 (``WANDB_*``, ``MLFLOW_*``).
 """
@@ -129,7 +129,7 @@ CLIENTS: dict[str, Callable[[Path, Mapping[str, Any], str], TrackerClient]] = {"
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested settings as pairs of a dotted key and a value."""
+    """Return nested settings as pairs of a dotted key and a value."""
     pairs: list[tuple[str, Any]] = []
     for key, value in settings.items():
         pairs += flatten_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
@@ -164,7 +164,7 @@ def follow_run(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
 
 
 def read_sent_state(path: Path) -> SentState:
-    """What an earlier process has sent; nothing if it has left no such file."""
+    """Read what an earlier process has sent; nothing if it has left no such file."""
     try:
         return SentState(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -40,7 +40,7 @@ def require_trackers(names: Sequence[str]) -> None:
 class Tracker:
     """Keeps the process of a tracker running, from the first iteration to the end of the session.
 
-    A process that fails is started again after a while, and is then told what it has missed.
+    A process that fails is started again later, and then gets what it has missed.
 
     Args:
         name: the tracker's, which is that of its package.
@@ -73,16 +73,16 @@ class Tracker:
         self._check_process()
 
     def event(self, text: str) -> None:
-        """Events are kept elsewhere."""
+        """Do nothing: events are kept elsewhere."""
 
     def close(self) -> None:
-        """Let the process send the rest and end; what takes long goes on without this one."""
+        """Let the process send the rest and exit; what takes long continues without this one."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
             try:
                 self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                log.warning("%s still sends metrics; it ends by itself", self._name)
+                log.warning("%s still sends metrics; it exits by itself", self._name)
 
     def _check_process(self) -> None:
         if self._process is not None and self._process.poll() is not None:
@@ -114,8 +114,8 @@ class Tracker:
         self._delay = min(2 * self._delay, MOST_RETRY)
         if not self._told:
             self._told = True
-            retried = "it is tried again now and then, and told what it has missed"
-            self._log_event(f"{self._name} failed, training goes on: {reason}; {retried}")
+            retried = "it is retried now and then, with the metrics that it has missed"
+            self._log_event(f"{self._name} failed, training continues: {reason}; {retried}")
 
     def _log_path(self) -> Path:
         return self._run_dir / FOLDER / f"{self._name}.log"
@@ -126,4 +126,4 @@ class Tracker:
         except OSError:
             lines = []
         said = [line.strip() for line in lines if line.strip()]
-        return printable_line(said[-1])[:REASON_LENGTH] if said else "it ended without a word"
+        return printable_line(said[-1])[:REASON_LENGTH] if said else "it exited without a message"

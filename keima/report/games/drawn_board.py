@@ -24,7 +24,7 @@ class DrawnBoard:
 
 
 def draw_board(game: Game, state: States) -> DrawnBoard:
-    """The position for ``boards.js``."""
+    """Return the position for ``boards.js``."""
     if game.svg is not None:
         return DrawnBoard(text=game.render(state), svg=str(game.svg(state)))
     found = read_cells(game, state)
@@ -33,18 +33,18 @@ def draw_board(game: Game, state: States) -> DrawnBoard:
 
 
 def board_kind(game: Game) -> str:
-    """How ``boards.js`` draws the board: "go", "chess", "connect_four", "twenty48", or "grid" for any other."""
+    """Return how ``boards.js`` draws the board: "go", "chess", "connect_four", "twenty48", or "grid" for any other."""
     return game.name if game.name in ("go", "chess", "connect_four", "twenty48") else "grid"
 
 
 def read_cells(game: Game, state: States) -> NDArray[np.int64] | None:
-    """The cells of a position, ``[H, W]``; those of a game that does not give them are read from its observation."""
+    """Return the cells ``[H, W]`` of a position, from the game or else read from its observation."""
     return game.cells(state) if game.cells is not None else read_stones(game, state)
 
 
 def read_stones(game: Game, state: States) -> NDArray[np.int64] | None:
-    """The stones that a game for two shows the network, ``[H, W]``, if its first two planes are the mover's and the
-    other's.
+    """Return the stones that a game for two shows the network, ``[H, W]``, if its first two planes are the mover's and
+    the other's.
     """
     if game.num_players != 2 or game.observation_shape[0] < 2 or min(game.observation_shape[1:]) < 2:
         return None
@@ -55,12 +55,12 @@ def read_stones(game: Game, state: States) -> NDArray[np.int64] | None:
 
 
 def is_drop_game(game: Game) -> bool:
-    """Whether a move is a column, into which a stone falls."""
+    """Return whether a move is a column, into which a stone falls."""
     return game.num_players > 1 and game.policy_planes == 0 and game.num_actions == game.width
 
 
 def points_of_move(game: Game, state: States, action: int) -> tuple[int, ...]:
-    """The points ``row * W + column`` that a legal move is made on: from and to, or one, or none.
+    """Return the points ``row * W + column`` that a legal move is made on: from and to, or one, or none.
 
     In chess they are squares as White sees them. The move of a column is made on the cell that it fills.
     """
@@ -77,7 +77,7 @@ def points_of_move(game: Game, state: States, action: int) -> tuple[int, ...]:
 
 
 def cells_filled_by_move(game: Game, state: States, action: int) -> tuple[int, ...]:
-    """The cell that a move fills, if it changes no other."""
+    """Return the cell that a move fills, if it changes no other."""
     after, before = state.copy(), read_cells(game, state)
     call_step(game.rules.step, after, action)
     now = read_cells(game, after)

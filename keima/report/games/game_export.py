@@ -39,7 +39,7 @@ class ExportedGame:
 
 
 def read_exported_games(run: Path, *, name: str, form: str) -> Iterator[ExportedGame]:
-    """Every self-play game of a run of the game ``name``, in order of receipt, without games from files.
+    """Yield every self-play game of a run of the game ``name``, in order of receipt, without games from files.
 
     Args:
         form: what they are written as, for people.
@@ -70,7 +70,7 @@ def read_exported_games(run: Path, *, name: str, form: str) -> Iterator[Exported
 
 
 def export_as_pgn(run: Path) -> Iterator[str]:
-    """The games of a run of chess, each as PGN. Round is the game's number in the run.
+    """Yield the games of a run of chess, each as PGN. Round is the game's number in the run.
 
     Raises:
         ValueError, OSError: as ``read_exported_games``.
@@ -106,7 +106,7 @@ def _pgn_termination(game: Game, record: GameRecord) -> str:
 
 
 def export_as_sgf(run: Path) -> Iterator[str]:
-    """The games of a run of Go, each as SGF, with search's view of each position.
+    """Yield the games of a run of Go, each as SGF, with search's view of each position.
 
     That is Black's chance to win in percent, as a comment and as SBKV, from which Sabaki draws its graph; and where the
     search was a full one, the shares of the likeliest moves, as labels and in the comment.
@@ -143,7 +143,7 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
 
 
 def _black_winning_chance(moment: PositionView) -> float:
-    """Black's winning chance in percent according to search; a draw is half a win."""
+    """Return Black's winning chance in percent according to search; a draw is half a win."""
     assert moment.value is not None
     return 50 + 50 * moment.value * (1 if moment.player == 0 else -1)
 

@@ -63,7 +63,7 @@ class GameView:
 
 
 def load_game_view(run: Path, number: int) -> GameView:
-    """Game ``number`` of a run, from 1 in order of receipt; -1 is the last one, -2 the one before.
+    """Load game ``number`` of a run, from 1 in order of receipt; -1 is the last one, -2 the one before.
 
     Raises:
         ValueError: there is no such run or game, this program does not play it, or its file is damaged.
@@ -84,8 +84,8 @@ def load_game_view(run: Path, number: int) -> GameView:
 
 
 def load_sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
-    """A few games of the newest batch: the last ones, or in one-player games those with the best, median and lowest
-    score.
+    """Load a few games of the newest batch: the last ones, or in one-player games those with the best, median and
+    lowest score.
 
     Args:
         run: its folder.
@@ -107,7 +107,7 @@ def load_sample_games(run: Path, predict: Predict | None = None) -> list[GameVie
 
 
 def load_game_of_run(ledger: Ledger) -> Game:
-    """The run's game.
+    """Return the run's game.
 
     Raises:
         LedgerMismatch: this program does not have it.
@@ -127,7 +127,7 @@ def load_game_of_run(ledger: Ledger) -> Game:
 def make_game_view(
     game: Game, batch: GameBatch, index: int, *, number: int, predict: Predict | None = None
 ) -> GameView:
-    """Game ``index`` of a verified batch, with the predictions of ``predict`` if the game is won by area."""
+    """Return game ``index`` of a verified batch, with the predictions of ``predict`` if the game is won by area."""
     record = batch.game_record(index)
     moments = make_position_views(game, record)
     if game.won_by_area:
@@ -148,7 +148,7 @@ def make_game_view(
 def _with_predictions(
     game: Game, record: GameRecord, moments: Sequence[PositionView], predict: Predict
 ) -> list[PositionView]:
-    """The positions with predicted ownership and score lead, in a game without chance."""
+    """Return the positions with predicted ownership and score lead, in a game without chance."""
     states = [game.initial_state()]
     for action in record.actions.tolist():
         states.append(states[-1].copy())
@@ -164,7 +164,7 @@ def _with_predictions(
 
 
 def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> PositionView:
-    """The last position with its final score, if the game was played out."""
+    """Return the last position with its final score, if the game was played out."""
     if record.resigned:
         return moment
     ownership, score_lead = count_final_score(game, state_after_actions(game, record.actions))
@@ -174,8 +174,8 @@ def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> P
 def predict_final_score(
     game: Game, state: States, predictions: Predictions, row: int = 0
 ) -> tuple[tuple[int, ...], float | None]:
-    """Who will own each point of a position, in percent, and player 0's lead in points, as row ``row`` of predictions
-    has it; empty and None for what is not predicted.
+    """Return who will own each point of a position, in percent, and player 0's lead in points, from row ``row`` of the
+    predictions; empty and None for what is not predicted.
     """
     sign, owned, leads = 1 - 2 * game.current_player(state), predictions.ownership, predictions.score_leads
     ownership = () if owned is None else _to_percent(sign * owned[row])
@@ -183,7 +183,7 @@ def predict_final_score(
 
 
 def count_final_score(game: Game, state: States) -> tuple[tuple[int, ...], float]:
-    """Who owns each point of a last position by the rules, in percent, and player 0's lead in points."""
+    """Return who owns each point of a last position by the rules, in percent, and player 0's lead in points."""
     ownership = np.empty(game.point_symmetries.shape[1], np.int32)
     score_lead = game.final_score(state, ownership) / 2
     return _to_percent(ownership), score_lead
@@ -194,7 +194,7 @@ def _to_percent(shares: NDArray[Any]) -> tuple[int, ...]:
 
 
 def make_position_views(game: Game, record: GameRecord) -> list[PositionView]:
-    """Every position in which a player was to move, and the last one."""
+    """Return every position in which a player was to move, and the last one."""
     state, entry, found = game.initial_state(), 0, []
     waiting: PositionView | None = None  # for chance outcomes
     outcomes: list[str] = []
@@ -233,7 +233,7 @@ def _describe_board(game: Game, state: States) -> dict[str, Any]:
 
 
 def _describe_policy(game: Game, state: States, actions: Sequence[int], weights: Sequence[int]) -> dict[str, Any]:
-    """The shares of moves, the largest first, and the points of these moves."""
+    """Return the shares of moves, the largest first, and the points of these moves."""
     total, order = sum(weights), sorted(range(len(actions)), key=lambda entry: -weights[entry])
     return {
         "policy": tuple((move_name(game, state, actions[entry]), weights[entry] / total) for entry in order),
@@ -242,7 +242,7 @@ def _describe_policy(game: Game, state: States, actions: Sequence[int], weights:
 
 
 def result_text(game: Game, record: GameRecord) -> str:
-    """The result in words."""
+    """Return the result in words."""
     if game.num_players == 1:
         return f"score {record.returns[0]:,.0f}"
     if game.num_players > 2:

@@ -1,4 +1,4 @@
-"""A game that somebody has played, as a file: Go as SGF, chess as PGN, others as a list of moves."""
+"""A game that a person has played, as a file: Go as SGF, chess as PGN, others as a list of moves."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ from keima.play.session import GameSession, player_name
 
 
 def export_session(session: GameSession, network: str) -> tuple[str, str]:
-    """The name and the text of the file.
+    """Return the name and the text of the file.
 
     Args:
         network: what it is called.
@@ -29,7 +29,7 @@ def export_session(session: GameSession, network: str) -> tuple[str, str]:
 
 
 def session_sgf_result(session: GameSession) -> str:
-    """The result as SGF writes it."""
+    """Return the result as SGF writes it."""
     if session.resigned is not None:
         return f"{'W' if session.resigned == 0 else 'B'}+R"
     if not session.is_over:
@@ -40,7 +40,7 @@ def session_sgf_result(session: GameSession) -> str:
 
 
 def session_pgn_result(session: GameSession) -> str:
-    """The result as PGN writes it."""
+    """Return the result as PGN writes it."""
     if session.resigned is not None:
         return "0-1" if session.resigned == 0 else "1-0"
     if not session.is_over:

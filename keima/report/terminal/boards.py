@@ -6,7 +6,7 @@ FIRST_PLAYER, SECOND_PLAYER, CHANGED = "bold yellow", "bold cyan", "reverse"
 
 
 def paint_board(board: str, before: str | None = None) -> Text:
-    """A rendered two-player board with a colour for each player's pieces, if the terminal supports colours.
+    """Return a rendered two-player board with a colour for each player's pieces, if the terminal supports colours.
 
     Args:
         before: the board before the last move, whose changes are marked.
@@ -24,14 +24,14 @@ def paint_board(board: str, before: str | None = None) -> Text:
 
 
 def is_board_row(line: str) -> bool:
-    """Whether a line is a row of the board, and not coordinates or text."""
+    """Return whether a line is a row of the board, and not coordinates or text."""
     cells = line.replace("(", " ").replace(")", " ").split()
     men = [cell for cell in cells if not cell.isdecimal()]
     return bool(men) and all(len(cell) == 1 for cell in men) and (len(men) < len(cells) or set(men) <= {".", "X", "O"})
 
 
 def _piece_color(char: str) -> list[str]:
-    """The colour of a piece: X, or in chess capital letters, belongs to the first player."""
+    """Return the colour of a piece: X, or in chess capital letters, belongs to the first player."""
     if not char.isalpha():
         return []
     return [FIRST_PLAYER if char.isupper() and char != "O" else SECOND_PLAYER]

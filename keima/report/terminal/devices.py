@@ -83,7 +83,7 @@ class DeviceLines:
         self._say(line)
 
     def close(self) -> None:
-        """The stream is its owner's to close."""
+        """Do nothing: the owner closes the stream."""
 
     def _begin_iteration(self, report: ProgressReport) -> None:
         self._began = self._clock()
@@ -103,7 +103,7 @@ class DeviceLines:
         self._say(RULE)
 
     def _count_games(self, workers: Sequence[WorkerStatus], device: str) -> tuple[int, int]:
-        """A device's finished and remaining games of the iteration."""
+        """Return a device's finished and remaining games of the iteration."""
         mine = [worker for worker in workers if self._titles.get(worker.name) == device]
         finished = sum(worker.games - self._received.get(worker.name, 0) + worker.waiting for worker in mine)
         return finished, sum(max(0, worker.outstanding - worker.waiting) for worker in mine)
@@ -150,8 +150,8 @@ class DeviceLines:
 
 
 def games_line(games: SelfPlayReport) -> str:
-    """Statistics of an iteration's games; those that one-player games lack are left out, and their plies include chance
-    events.
+    """Return statistics of an iteration's games; those that one-player games lack are left out, and their plies include
+    chance events.
     """
     if games.score is not None:
         metrics = {
@@ -167,7 +167,7 @@ def games_line(games: SelfPlayReport) -> str:
 
 
 def losses_line(learner: LearnerReport | None) -> str:
-    """An iteration's losses."""
+    """Return an iteration's losses."""
     if learner is None:
         return "Training losses: none, with too few positions yet or no time left"
     losses = {"total_loss": learner.loss, "policy_loss": learner.policy_loss, "value_loss": learner.value_loss}

@@ -24,7 +24,7 @@ HEARTBEAT_SECONDS = 30.0
 
 
 def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
-    """An iteration as one line of metrics with their units; unmeasured metrics are left out."""
+    """Return an iteration as one line of metrics with their units; unmeasured metrics are left out."""
     play = report.self_play
     parts = [
         _iteration_text(report.iteration, iterations, report.seconds),
@@ -74,12 +74,12 @@ def _spikes_text(spikes: SpikeReport) -> str:
 
 
 def progress_metrics(report: ProgressReport) -> tuple[str, ...]:
-    """The metrics of a cluster; none if this machine plays."""
+    """Return the metrics of a cluster; none if this machine plays."""
     return cluster_metrics(report.cluster) if report.cluster else ()
 
 
 def heartbeat_line(report: ProgressReport) -> str:
-    """The current state of the run, in one line."""
+    """Return the current state of the run, in one line."""
     states = Counter(
         "offline" if worker.state is WorkerState.OFFLINE else printable_line(worker.activity)
         for worker in report.workers
@@ -136,7 +136,7 @@ class PlainLines:
         self._write(printable_line(text))
 
     def close(self) -> None:
-        """The stream is its owner's to close."""
+        """Do nothing: the owner closes the stream."""
 
     def _write(self, line: str) -> None:
         self._last = self._clock()

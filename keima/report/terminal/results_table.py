@@ -22,7 +22,7 @@ class PlayerResult:
 
 
 def make_player_results(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[PlayerResult]:
-    """All players that have met the network, and the network itself, the strongest first."""
+    """Return all players that have met the network, and the network itself, the strongest first."""
     mine = [match for match in matches if match.first == network]
     moves = sum(match.scores.size * match.mean_plies / 2 for match in mine)
     seconds = sum(match.move_seconds[0] * match.scores.size * match.mean_plies / 2 for match in mine) / max(1.0, moves)
@@ -37,7 +37,7 @@ def make_player_results(network: str, matches: Sequence[Match], ratings: Mapping
 
 
 def rated_players(rows: Sequence[PlayerResult], anchor: str) -> list[RatedPlayer]:
-    """The players of the picture."""
+    """Return the players of the picture."""
     return [
         RatedPlayer(
             name=row.name,
@@ -51,7 +51,7 @@ def rated_players(rows: Sequence[PlayerResult], anchor: str) -> list[RatedPlayer
 
 
 def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int) -> list[Text]:
-    """The lines of the table."""
+    """Return the lines of the table."""
 
     def elo(row: PlayerResult) -> str:
         if row.rating is None:
@@ -84,7 +84,7 @@ def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int)
 
 
 def make_returns_table(matches: Sequence[Match], width: int) -> list[Text]:
-    """The first player's mean return against each opponent in all other seats, as lines."""
+    """Return the first player's mean return against each opponent in all other seats, as lines."""
     return table_lines(
         [
             Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
@@ -99,7 +99,7 @@ def make_returns_table(matches: Sequence[Match], width: int) -> list[Text]:
 
 
 def format_share_of_points(row: PlayerResult) -> str:
-    """The network's share of the points, with its interval."""
+    """Return the network's share of the points, with its interval."""
     if row.match is None:
         return ""
     low, high = row.match.interval

@@ -30,7 +30,7 @@ KEY_COMMANDS = {
 
 
 def title_line(view: GameView) -> Text:
-    """The title of a game."""
+    """Return the title of a game."""
     first, last = view.models
     models = f"model {first}" if first == last else f"models {first} to {last}"
     return Text.assemble(
@@ -39,7 +39,7 @@ def title_line(view: GameView) -> Text:
 
 
 def moment_lines(view: GameView, index: int) -> list[Text]:
-    """The lines of a position: board, move, value and policy."""
+    """Return the lines of a position: board, move, value and policy."""
     moment = view.moments[index]
     lines = [Text(f"position {index + 1:,} of {len(view.moments):,}, after {moment.ply:,} plies", FAINT), Text()]
     lines += [Text(line) for line in moment.board.splitlines()]
@@ -57,7 +57,7 @@ def moment_lines(view: GameView, index: int) -> list[Text]:
 
 
 def expectation_text(moment: PositionView) -> str:
-    """Search's expectation, in words."""
+    """Return search's expectation, in words."""
     assert moment.value is not None
     if moment.score is not None:
         return f"Score {format_score(moment.score)}, and expects {format_score(moment.value)} more"

@@ -1,7 +1,7 @@
 "use strict";
 const LIMIT = 4;  // runs that are drawn at first
 const CALIBRATION_MS = 60000;  // between two readings of it
-const ENDED = "The dashboard has ended: start keima dashboard again, and open its new address.";
+const ENDED = "The dashboard has stopped: start keima dashboard again, and open its new address.";
 const part = (id) => document.getElementById(id);
 const clock = new Intl.DateTimeFormat([], {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
 let overview = null;

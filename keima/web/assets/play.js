@@ -10,7 +10,7 @@ const seats = new Map();  // the players of the games that have been seen, by mo
 
 async function told(answer) {
   if (answer.ok) return answer.json();
-  throw new Error(answer.status === 401 ? "The server has been started anew: open its new address." : (await answer.text()).trim());
+  throw new Error(answer.status === 401 ? "The server has restarted: open its new address." : (await answer.text()).trim());
 }
 
 function trouble(text) {

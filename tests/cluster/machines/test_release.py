@@ -162,5 +162,5 @@ def test_pip_installs_the_wheel_and_its_keima_plays_with_the_packages_that_it_na
     ended = worker.run("keima", "train", folder=tmp_path)
     assert (ended.returncode, ended.stderr) == (
         2,
-        "keima train: this is a worker's part of Keima, which has `keima worker` alone\n",
+        "keima train: this installation is for workers and has only `keima worker`\n",
     )

@@ -174,7 +174,7 @@ def test_worlds_continue_from_a_saved_state_bit_for_bit() -> None:
 
 
 def test_a_saved_state_of_other_worlds_is_refused() -> None:
-    with pytest.raises(ValueError, match="others than these"):
+    with pytest.raises(ValueError, match="differ from these"):
         TradingMarkets(seeds(3)).restore(TradingMarkets(seeds(4)).state())
 
 

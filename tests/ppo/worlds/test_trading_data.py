@@ -57,7 +57,7 @@ def replaced(row: int, text: str) -> Callable[[], list[str]]:
         (replaced(3, "2024-02-04,11,12,11,12,0"), 5, "rows are missing.*--max-gap 0"),
         (replaced(1, "2024-01-02,10.5,12,10,11"), 3, "5 fields"),
         (replaced(1, "2024-01-02,ten,12,10,11,150"), 3, "ten"),
-        (replaced(1, "yesterday,10.5,12,10,11,150"), 3, "'yesterday' is no time"),
+        (replaced(1, "yesterday,10.5,12,10,11,150"), 3, "'yesterday' is not a time"),
     ],
 )
 def test_a_fault_is_named_with_its_row(tmp_path: Path, rows: Callable[[], list[str]], row: int, complaint: str) -> None:
@@ -84,7 +84,7 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
 def test_a_file_without_a_history_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(BadHistory, match=r"empty|no history"):
+    with pytest.raises(BadHistory, match=r"empty|too few"):
         read_history(path)
 
 
