@@ -108,13 +108,13 @@ class _IterationObserver:
     """An observer of iterations alone."""
 
     def progress(self, report: ProgressReport) -> None:
-        """Nothing is recorded between iterations."""
+        """Do nothing: nothing is recorded between iterations."""
 
     def event(self, text: str) -> None:
-        """Events are kept elsewhere."""
+        """Do nothing: events are recorded elsewhere."""
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no file stays open."""
 
 
 class StatsFile(_IterationObserver):

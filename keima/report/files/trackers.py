@@ -63,7 +63,7 @@ class Tracker:
         self._delay, self._next_try = FIRST_RETRY, 0.0
 
     def progress(self, report: ProgressReport) -> None:
-        """Look after the process."""
+        """Check the process, and restart it when it is due."""
         if self._begun:
             self._check_process()
 
@@ -73,10 +73,10 @@ class Tracker:
         self._check_process()
 
     def event(self, text: str) -> None:
-        """Events are kept elsewhere."""
+        """Do nothing: events are recorded elsewhere."""
 
     def close(self) -> None:
-        """Let the process send the rest and end; what takes long goes on without this one."""
+        """Let the process send the rest and end; it finishes slow work on its own."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
             try:

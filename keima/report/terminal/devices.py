@@ -83,7 +83,7 @@ class DeviceLines:
         self._say(line)
 
     def close(self) -> None:
-        """The stream is its owner's to close."""
+        """Do nothing: the stream's owner closes it."""
 
     def _begin_iteration(self, report: ProgressReport) -> None:
         self._began = self._clock()

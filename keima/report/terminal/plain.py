@@ -132,7 +132,7 @@ class PlainLines:
         self._write(printable_line(text))
 
     def close(self) -> None:
-        """The stream is its owner's to close."""
+        """Do nothing: the stream's owner closes it."""
 
     def _write(self, line: str) -> None:
         self._last = self._clock()
