@@ -125,7 +125,7 @@ def test_measures_that_a_game_allows_are_accepted() -> None:
 def test_what_is_only_for_two_players_is_refused_for_three() -> None:
     three = replace(load_game("tic_tac_toe"), num_players=3)
     check_evaluation_settings(three, EvaluationSettings(rating_games=30))
-    with pytest.raises(ValueError, match=r"evaluation\.gating: tic_tac_toe is not a game for two"):
+    with pytest.raises(ValueError, match=r"evaluation\.gating: tic_tac_toe is not a two-player game"):
         check_evaluation_settings(three, EvaluationSettings(gating="sprt"))
     with pytest.raises(ValueError, match=r"evaluation\.score_games"):
         check_evaluation_settings(three, EvaluationSettings(score_games=10))

@@ -96,11 +96,11 @@ class ProgressFile:
         write_atomically(self._path, _STATES.dump_json([state])[1:-1], mode=0o644, durable=False)
 
     def iteration(self, report: IterationReport) -> None:
-        """Do nothing: iterations are kept elsewhere."""
+        """Do nothing: iterations are recorded elsewhere."""
 
     def event(self, text: str) -> None:
         """Add an event to the next report."""
         self._events.append((self._clock(), text))
 
     def close(self) -> None:
-        """Do nothing: the last state stays."""
+        """Do nothing: the last state remains in the file."""

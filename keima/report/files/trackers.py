@@ -63,7 +63,7 @@ class Tracker:
         self._delay, self._next_try = FIRST_RETRY, 0.0
 
     def progress(self, report: ProgressReport) -> None:
-        """Look after the process."""
+        """Check the process, and restart it when it is due."""
         if self._begun:
             self._check_process()
 
