@@ -187,7 +187,7 @@ def test_whether_the_process_runs_is_told_as_far_as_there_is_a_record(root: Path
 @pytest.mark.parametrize("name", ["../w2/worker.json", "/etc/passwd", "..", ""])
 def test_no_name_leads_out_of_the_outbox(root: Path, name: str) -> None:
     ((found, _),) = polled(slot("w1", remove=[name]))
-    assert "no name" in found["failed"]
+    assert "is not a file name" in found["failed"]
     assert (root / "w2/worker.json").exists()
 
 

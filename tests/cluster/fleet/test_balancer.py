@@ -120,7 +120,7 @@ def test_a_worker_that_has_become_slow_loses_the_games_that_it_has_not_begun() -
     assert decisions["a"].lower is decisions["b"].lower is None
     assert decisions["c"].lower is not None
     assert 100 + 8 <= decisions["c"].lower < 130
-    assert "taken back" in decisions["c"].reason
+    assert "are withdrawn" in decisions["c"].reason
 
 
 def test_a_single_worker_is_no_straggler() -> None:

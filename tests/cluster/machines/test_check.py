@@ -74,7 +74,7 @@ def test_a_remedy_of_several_findings_is_said_once() -> None:
         ({"writable": False}, {}, "folder", "not writable", "chown -R keima /home/keima/keima"),
         ({"disk_free": 10**8}, {}, "disk", "0.1 GB free", "free space"),
         ({"memory": 2 * 10**8, "cpus": 1}, {}, "memory", "0.2 GB", "another machine"),
-        ({"python": None}, {}, "python", "no python3", "apt-get install python3"),
+        ({"python": None}, {}, "python", "python3 is not installed", "apt-get install python3"),
         ({"python": None}, {"python": "/opt/python"}, "python", "/opt/python is not there", "`python:`"),
         ({"version": [3, 9, 2]}, {}, "python", "Python 3.9.2 at", "install Python 3.11 or newer"),
         ({"version": [3, 9, 2]}, {"python": "/opt/python"}, "python", "older than 3.11", "`python:`"),
@@ -94,8 +94,8 @@ def test_a_remedy_of_several_findings_is_said_once() -> None:
             "numpy is 1.26.0",
             "cluster bootstrap worker1",
         ),
-        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "cluster bootstrap worker1"),
-        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not installed", "cluster bootstrap worker1"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not installed", "name them as `directory` and `python`"),
         (
             {"code": {"releases/abc": "", ".": ""}, "releases": ["old"]},
             {},
@@ -136,7 +136,7 @@ def test_every_obstacle_is_named_with_its_remedy(
 @pytest.mark.parametrize(
     ("changes", "what", "text"),
     [
-        ({"clock": NOW - 3600}, "clock", "3600 s behind ours"),
+        ({"clock": NOW - 3600}, "clock", "3600 s behind the main node's"),
         ({"gpu_error": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
         ({"kills_processes": True}, "logout", "KillUserProcesses"),
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),

@@ -202,7 +202,7 @@ def test_an_answer_is_found_in_the_output_of_a_noisy_login_shell() -> None:
 
 def test_a_missing_answer_is_reported_with_the_output_instead() -> None:
     with pytest.raises(
-        RemoteFailure, match=r"worker1: .*ended with 1 and said: This account is currently not available"
+        RemoteFailure, match=r"worker1: .*ended with 1 and printed: This account is currently not available"
     ):
         find_answer("worker1", Completed(1, b"This account is currently not available.\n", b""), "n")
 

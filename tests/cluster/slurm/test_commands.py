@@ -56,7 +56,7 @@ def test_a_missing_command_is_refused_with_the_remedy(programs: Programs) -> Non
 
 def test_a_command_that_hangs_is_given_up(programs: Programs) -> None:
     programs.make("squeue", "exec sleep 60")
-    with pytest.raises(RemoteFailure, match=r"squeue has not ended after 0\.5 s; it is tried again"):
+    with pytest.raises(RemoteFailure, match=r"squeue has not ended after 0\.5 s; it is retried"):
         programs.slurm(seconds=0.5).jobs("keima-run")
 
 

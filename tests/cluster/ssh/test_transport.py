@@ -119,7 +119,7 @@ def test_a_missing_file_is_reported_as_missing(place: Place, name: str) -> None:
 
 def test_a_folder_is_not_a_file(place: Place) -> None:
     place.transport.put(b"", "a/b")
-    with pytest.raises(RemoteFailure, match="no file"):
+    with pytest.raises(RemoteFailure, match="is not a file"):
         place.transport.get("a", LIMIT)
     with pytest.raises(RemoteFailure):
         place.transport.remove("a")
@@ -169,7 +169,7 @@ def test_a_name_that_leads_elsewhere_is_refused(place: Place, name: str) -> None
         lambda: place.transport.remove(name),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match="no name"):
+        with pytest.raises(ValueError, match="is not a name"):
             call()
 
 
