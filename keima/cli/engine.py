@@ -177,13 +177,12 @@ preload: HandshakeResponder | None = None  # answers while this program loads
 if __name__ == "__main__":
     preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
-from torch import nn
-
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
+from keima.networks.predictions import Predict
 from keima.play.arena.players import read_model
 from keima.play.line_reader import ConversationPartner, LineWriter, run_conversation
 from keima.play.thinking import Thinker
@@ -201,7 +200,7 @@ class EngineNetwork:
 
     game: Game  # as the engine plays it
     model: Model
-    network: nn.Module
+    predict: Predict | None  # the ends of games, if it has the heads
     evaluator: Evaluator
     score_utility: float
 
@@ -249,7 +248,9 @@ def load_engine_network(arguments: argparse.Namespace) -> EngineNetwork:
     if game.name == "go":
         plies = PLIES_PER_POINT * game.options["size"] ** 2
         game = load_game("go", **(model.description.options | {"max_plies": plies}))
-    return EngineNetwork(game=game, model=model, network=network, evaluator=evaluator, score_utility=score_utility)
+    return EngineNetwork(
+        game=game, model=model, predict=make_predictor(network), evaluator=evaluator, score_utility=score_utility
+    )
 
 
 def make_uci_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write: Write) -> ConversationPartner:
@@ -273,7 +274,7 @@ def make_gtp_engine(
         think=loaded.think,
         write=write,
         simulations=arguments.simulations,
-        predict=make_predictor(loaded.network),
+        predict=loaded.predict,
         resign_below=arguments.resign,
         rules=rules,
     )
@@ -306,7 +307,7 @@ def make_analysis_engine(arguments: argparse.Namespace, loaded: EngineNetwork, w
             parallel=arguments.parallel,
             perspective=arguments.report_as,
         ),
-        predict=make_predictor(loaded.network),
+        predict=loaded.predict,
         finishes=not arguments.quit_without_waiting,
     )
 
