@@ -74,7 +74,7 @@ def test_a_copy_that_was_changed_is_refused(tmp_path: Path, store: Path) -> None
     ("file", "text", "problem"),
     [
         ("game.yaml", "", r"expected a Python file"),
-        ("my-game.py", "", r"call the file by letters, digits and underscores"),
+        ("my-game.py", "", r"name the file with letters, digits and underscores"),
         ("game.py", "def game(:\n", r"game\.py, line 1: invalid syntax"),
         ("game.py", "\x00", r"game\.py"),
         ("game.py", "#" * 300_000, r"larger than 256 KiB"),
