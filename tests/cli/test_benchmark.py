@@ -210,7 +210,7 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = checkpoint(tmp_path / "a", None)
-    assert "name the settings of its run with --config FILE" in refused(capsys, "--checkpoint", str(alone), *FEW)
+    assert "give its run's settings as --config FILE" in refused(capsys, "--checkpoint", str(alone), *FEW)
     other = checkpoint(tmp_path / "b", settings_with(tmp_path, channels=16))
     assert f"does not fit the network that {other.parent / 'config.yaml'} describes" in refused(
         capsys, "--checkpoint", str(other), *FEW
@@ -238,7 +238,7 @@ def test_impossible_options_are_refused(
 def test_a_game_for_one_has_no_opponents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = saved_model(tmp_path / "small.safetensors", load_game("twenty48", height=2, width=2))
     said = refused(capsys, "--model", str(model), "--opponents", "mcts:50", *FEW)
-    assert "--opponents: twenty48 is played alone" in said
+    assert "--opponents: twenty48 has one player: omit the option" in said
 
 
 def test_options_that_need_another_one_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

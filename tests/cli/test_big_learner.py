@@ -88,7 +88,7 @@ def test_impossible_options_are_refused_with_a_remedy(
     assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
     assert "does not exist" in refusal(capsys, tmp_path / "nowhere", tmp_path)
     two = ("--check", "--world-size", "2", "--batch-size", "3")
-    assert "--batch-size 3 is too small for 2 ranks: take at least 4" in refusal(capsys, data, tmp_path, *two)
+    assert "--batch-size 3 is too small for 2 ranks: use at least 4" in refusal(capsys, data, tmp_path, *two)
     assert "--node-rank 2 is out of range for --nodes 2" in refusal(
         capsys, data, tmp_path, "--launch", "--nodes", "2", "--node-rank", "2"
     )

@@ -262,7 +262,7 @@ def test_an_unreadable_file_of_another_user_is_named_with_the_remedy(
     finally:
         os.seteuid(user)
     said = capsys.readouterr().err
-    assert re.search(r"training_stats.json may not be read by \w+: start this program as the user who trains", said)
+    assert re.search(r"training_stats.json may not be read by \w+: run this program as the user who trains", said)
 
 
 @pytest.mark.medium

@@ -119,7 +119,7 @@ def test_a_file_that_is_there_is_replaced_only_on_request(run: Path, capsys: pyt
     ("changes", "complaint"),
     [
         ({"model": {}}, "measures another model than model 1"),
-        ({"matches": None}, "is no two-player benchmark"),
+        ({"matches": None}, "is not a result of keima benchmark --save for two players"),
     ],
 )
 def test_a_benchmark_of_another_network_is_refused(

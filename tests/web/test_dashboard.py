@@ -241,7 +241,7 @@ def test_the_page_says_when_the_dashboard_has_ended(browser: Browser, tmp_path: 
     with dashboard(leave(tmp_path / "first")) as served:
         visit(browser, served)
         drawn(browser, charts=6)
-    until(lambda: "has ended" in text(browser))
+    until(lambda: "has stopped" in text(browser))
 
 
 def test_a_hidden_page_asks_for_nothing_and_catches_up_when_it_is_looked_at(browser: Browser, tmp_path: Path) -> None:
