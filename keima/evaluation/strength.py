@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,9 +64,10 @@ class Strength:
             policy_error = count_errors(
                 self._positions, choose_policy_actions(self._positions, self.make_evaluator(model))
             ).share
-        matches = yield from self._play_matches(model, beside=beside)
+        earlier = self._earlier_rated_models(model.model_version)
+        halfway = halfway_version(earlier)
+        matches = yield from self._play_matches(model, earlier, beside=beside)
         rating = gain = None
-        halfway = self._halfway_version(model.model_version)
         if self._game.num_players == 2:
             results = self._match_results()
             rating = self._update_ratings(results).get(model_player_name(model.model_version))
@@ -121,18 +122,17 @@ class Strength:
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_per_round()))
 
-    def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
-        """Play the anchor and earlier rated versions; return the matches, the anchor's first, or none."""
+    def _play_matches(self, model: Model, earlier: Mapping[int, Path], *, beside: bool) -> Steps[list[MatchResult]]:
+        """Play the anchor and two of the earlier rated versions; return the matches, the anchor's first, or none."""
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
             return []
-        files = self._earlier_rated_models(model.model_version)
-        earlier = list(files)
-        opponents = sorted({earlier[-1], self._halfway_version(model.model_version) or earlier[-1]}) if earlier else []
+        halfway = halfway_version(earlier)
+        opponents = [] if halfway is None else sorted({halfway, max(earlier)})
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
-            Pairing(opponent=load_model_file(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
+            Pairing(opponent=load_model_file(earlier[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
             for opponent in opponents
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
@@ -209,11 +209,6 @@ class Strength:
             if earlier < version and model_player_name(earlier) in rated
         }
 
-    def _halfway_version(self, version: int) -> int | None:
-        """The rated version of half the way to this one; None: there is none before it."""
-        earlier = list(self._earlier_rated_models(version))
-        return earlier[len(earlier) // 2] if earlier else None
-
     def _model_paths(self) -> dict[int, Path]:
         """Return the existing files of published models, by ascending version."""
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
@@ -278,6 +273,11 @@ def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, flo
     """
     returns = 2 * np.concatenate([match.scores.mean(1) for match in matches]) - 1
     return float(returns.mean()), mean_margin(returns)
+
+
+def halfway_version(earlier: Mapping[int, Path]) -> int | None:
+    """Return the version in the middle of the earlier ones, which are in ascending order; None: there are none."""
+    return list(earlier)[len(earlier) // 2] if earlier else None
 
 
 def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> Rating | None:
