@@ -143,7 +143,7 @@ class MachineConnection:
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._lost_at = clock()  # the last connection
-        self._bandwidth = self._new_bandwidth_limit()
+        self._bandwidth = BandwidthLimit(machine.bandwidth and machine.bandwidth * 10**6, clock=clock)
         least, _, most = POLL_BYTES
         self._most_poll_bytes = max(least, int(machine.bandwidth * 10**6)) if machine.bandwidth else most
         self._inspected = False
@@ -218,7 +218,6 @@ class MachineConnection:
                 return min(self._poll_seconds, self._retry_at - self._clock())
             self._tried_at = self._clock()
             self._transport = AgentTransport(self._connect(), python=self.machine.python)
-            self._bandwidth = self._new_bandwidth_limit()
             self._transport.meanwhile = self._poll_meanwhile
             self._prepare_machine(self._transport)
         self._exchange_with_workers(self._transport)
@@ -226,7 +225,7 @@ class MachineConnection:
             self._end_workers(self._leaving, self._transport)
             return LEAVING_POLL_SECONDS
         more = any(worker.mirror.more for worker in self._workers.values())
-        return 0.0 if more and not self._bandwidth.seconds_due(self._bytes_moved()) else self._poll_seconds
+        return 0.0 if more and not self._bandwidth.seconds_due(sum(self._traffic())) else self._poll_seconds
 
     def _exchange_with_workers(self, transport: AgentTransport) -> None:
         """Exchange everything with all workers, in the order that loses nothing: a poll reads what the Coach has taken
@@ -272,7 +271,7 @@ class MachineConnection:
             transport.discard_reply(self._posted[0])
             self._posted = None
         began, limit = time.monotonic(), min(self._poll_bytes, self._most_poll_bytes)
-        brings = 0 if self._bandwidth.seconds_due(self._bytes_moved()) else limit
+        brings = 0 if self._bandwidth.seconds_due(sum(self._traffic())) else limit
         requests = [request for _, request in asked]
         results = poll_workers(transport, requests, limit=brings, python=self.machine.python)
         self._adjust_poll_limit(time.monotonic() - began, full=any(result.files for result in results))
@@ -283,13 +282,10 @@ class MachineConnection:
         self._polled_at = self._clock()
         self._renew_snapshot()
 
-    def _new_bandwidth_limit(self) -> BandwidthLimit:
-        rate = self.machine.bandwidth
-        return BandwidthLimit(rate * 10**6 if rate else None, clock=self._clock)
-
-    def _bytes_moved(self) -> int:
-        """Return the bytes of files in both directions in this connection."""
-        return self._transport.sent + self._transport.received if self._transport else 0
+    def _traffic(self) -> tuple[int, int]:
+        """Return the bytes of files to the machine and from it so far, by this connection and earlier ones."""
+        sent, received = (self._transport.sent, self._transport.received) if self._transport else (0, 0)
+        return self._sent + sent, self._received + received
 
     def _adjust_poll_limit(self, seconds: float, *, full: bool) -> None:
         """Let polls bring fewer bytes of games on a slow link, since heartbeats wait for them."""
@@ -303,7 +299,7 @@ class MachineConnection:
         """Keep all heartbeats fresh during a long transfer or command, without waiting for answers."""
         transport = self._transport
         try:
-            self._bandwidth.wait(self._bytes_moved())
+            self._bandwidth.wait(sum(self._traffic()))
             if transport is None or self._clock() - self._polled_at < self._poll_seconds:
                 return
             if self._posted is None:
@@ -484,13 +480,13 @@ class MachineConnection:
         self.snapshot = self._new_snapshot()
 
     def _new_snapshot(self) -> MachineSnapshot:
-        sent, received = (self._transport.sent, self._transport.received) if self._transport else (0, 0)
+        sent, received = self._traffic()
         workers = tuple(worker.tracked for worker in self._workers.values() if not worker.retired)
         return MachineSnapshot(
             workers=workers,
             inspected=self._inspected,
-            sent=self._sent + sent,
-            received=self._received + received,
+            sent=sent,
+            received=received,
         )
 
 
