@@ -8,7 +8,7 @@ import hmac
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from keima.cluster.ssh.errors import Refused
@@ -37,12 +37,7 @@ class KeyScan:
 
     options: str  # the kind of key, and the port
     host: str
-    file: str = ""  # where the key goes
-
-    @property
-    def command(self) -> str:
-        """The command line, without the file."""
-        return f"ssh-keyscan {self.options} {self.host}"
+    file: Path  # where the key goes
 
 
 class UnknownHostKey(Refused):
@@ -55,10 +50,13 @@ class UnknownHostKey(Refused):
 
 def scan_commands(scans: Iterable[KeyScan]) -> list[str]:
     """Return the shell commands that fetch the keys of several hosts: one for all that have the same options."""
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[tuple[str, Path], list[str]] = {}
     for scan in scans:
         together.setdefault((scan.options, scan.file), []).append(scan.host)
-    return [f"ssh-keyscan {options} {' '.join(hosts)} >> {file}" for (options, file), hosts in together.items()]
+    return [
+        f"ssh-keyscan {options} {' '.join(hosts)} >> {shlex.quote(str(file))}"
+        for (options, file), hosts in together.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -136,14 +134,14 @@ def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: b
     if accept_new:
         append_host_key(known.file, known.name, key)
         return True
-    file = shlex.quote(str(known.file))
     entry = shlex.quote(known_hosts_line(known.name, key))
+    add = scan_commands([scan])[0] if scan else f"echo {entry} >> {shlex.quote(str(known.file))}"
     only = " (it trusts a certificate authority there, which is not supported)" if known.lines else ""
     raise UnknownHostKey(
         worker,
         f"the host key of {known.name} is not known{only}: it shows {key.kind} {key.fingerprint}",
-        f"if that is its own: {scan.command if scan else f'echo {entry}'} >> {file}",
-        scan and replace(scan, file=file),
+        f"if that is its own: {add}",
+        scan,
     )
 
 

@@ -251,7 +251,7 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
     key = host_keys.HostKey(shown.get_name(), shown.asbytes())
     direct = len(chain) == 1 and hop.alias is None and not hop.command
     kind = key.kind.split("-")[1].replace("sha2", "ecdsa")
-    scan = host_keys.KeyScan(f"-t {kind} -p {hop.port}", hop.host) if direct else None
+    scan = host_keys.KeyScan(f"-t {kind} -p {hop.port}", hop.host, known.file) if direct else None
     if host_keys.check_host_key(worker, known, key, accept_new=accept_new, scan=scan):
         log.warning(
             "%s: accepted its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
