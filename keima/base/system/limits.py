@@ -24,9 +24,9 @@ def count_usable_cores(root: Path = Path("/")) -> int:
     """
     cores = float(len(os.sched_getaffinity(0)))
     for folder in iterate_cgroup_folders("cpu", root):
-        text = read_file(folder / "cpu.max").split() or [
-            read_file(folder / "cpu.cfs_quota_us"),
-            read_file(folder / "cpu.cfs_period_us"),
+        text = read_text(folder / "cpu.max").split() or [
+            read_text(folder / "cpu.cfs_quota_us"),
+            read_text(folder / "cpu.cfs_period_us"),
         ]
         with contextlib.suppress(ValueError, ZeroDivisionError, IndexError):  # "max" is no limit
             quota = int(text[0]) / int(text[1])
@@ -40,7 +40,7 @@ def find_usable_memory(root: Path = Path("/")) -> int:
     for folder in iterate_cgroup_folders("memory", root):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with contextlib.suppress(ValueError):  # "max" is no limit
-                most = min(most, int(read_file(folder / name)))
+                most = min(most, int(read_text(folder / name)))
     return most
 
 
@@ -50,10 +50,10 @@ def iterate_cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
     Version 1 mounts each controller on its own, version 2 all of them together; a machine may have both.
     """
     groups = {}  # controller, empty for version 2 -> path of this process's group
-    for line in read_file(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, names, path = (*line.split(":", 2), "", "")[:3]
         groups.update(dict.fromkeys(names.split(","), path))
-    for line in read_file(root / "proc/self/mountinfo").splitlines():
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         mount, kind, options = before.split(), after.partition(" ")[0], after.rpartition(" ")[2]
         path = groups.get("" if kind == "cgroup2" else controller, "")
@@ -68,9 +68,9 @@ def iterate_cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
         yield top
 
 
-def read_file(path: Path) -> str:
-    """Return the text of a file without its last newline; empty if it cannot be read."""
+def read_text(path: Path) -> str:
+    """Return the content of a small file; empty if it cannot be read."""
     try:
-        return path.read_text().strip()
+        return path.read_text()
     except (OSError, ValueError):
         return ""

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from keima.base.system.limits import count_usable_cores, find_usable_memory
+from keima.base.system.limits import count_usable_cores, find_usable_memory, read_text
 from keima.cluster.agent.code import COMPLETE_MARK, code_hash
 from keima.cluster.agent.commands import INSPECT, Gpu, InspectRequest, Interpreter, Probe, ProbeRequest, to_json
-from keima.cluster.agent.process import PROC, CommandFailed, boot_id, read_text
+from keima.cluster.agent.process import PROC, CommandFailed, boot_id
 
 OLDEST_PYTHON = (3, 11)
 PROGRAM = "start_worker.py"  # in every checkout

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keima.base.system.limits import read_text
 from keima.cluster.agent.commands import (
     Alive,
     AliveRequest,
@@ -47,14 +48,6 @@ class CommandFailed(Exception):
     def __init__(self, text: str, kind: str = "failed") -> None:
         super().__init__(text)
         self.kind = kind
-
-
-def read_text(path: Path) -> str:
-    """Return the content of a small file; empty if it cannot be read."""
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""
 
 
 def boot_id() -> str:
