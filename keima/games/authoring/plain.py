@@ -298,7 +298,6 @@ def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str
             DTYPE=rules.board.dtype.type,
             PLANES=shape,
             ACTIONS=rules.num_moves,
-            OUTCOMES=rules.num_outcomes,
             PLAYERS=rules.players,
             RESULTS=(count_results_in_state(rules.players),),
             BOARD=first_board_word(rules.players),

@@ -66,7 +66,6 @@ class KernelGlobals(NamedTuple):
     DTYPE: Any
     PLANES: tuple[int, int, int]
     ACTIONS: int
-    OUTCOMES: int
     PLAYERS: int
     RESULTS: tuple[int]  # the shape of the results
     BOARD: int  # the first word of the board
@@ -254,15 +253,20 @@ def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
 
 
-def write_chances(value: Any, outcomes: Actions, probabilities: Floats) -> int:
-    """Write the outcomes that have a probability above 0, where ``chance`` returned ``value``; returns their number."""
+@inlined
+def write_likely_outcomes(chances: Any, outcomes: Actions, probabilities: Floats) -> int:
+    """Write the outcomes that have a probability above 0, of an array or a tuple; return their number."""
     count = 0
-    if value is not None:
-        for outcome, probability in enumerate(value):
-            if probability > 0 and outcome < outcomes.size:
-                outcomes[count], probabilities[count] = outcome, probability
-                count += 1
+    for outcome, probability in enumerate(chances):
+        if probability > 0 and outcome < outcomes.size:
+            outcomes[count], probabilities[count] = outcome, probability
+            count += 1
     return count
+
+
+def write_chances(value: Any, outcomes: Actions, probabilities: Floats) -> int:
+    """Write the outcomes that may happen, where ``chance`` returned ``value``; return their number."""
+    return 0 if value is None else write_likely_outcomes(value, outcomes, probabilities)
 
 
 @overload(write_chances, strict=False)
@@ -278,16 +282,7 @@ def _compiled_write_chances(value: Any, outcomes: Any, probabilities: Any) -> An
 
         return write_if_any
     if isinstance(value, types.UniTuple) or (isinstance(value, types.Array) and value.ndim == 1):  # type: ignore[attr-defined]
-
-        def write_numbers(value: Any, outcomes: Any, probabilities: Any) -> int:
-            count = 0
-            for outcome, probability in enumerate(value):
-                if probability > 0 and outcome < outcomes.size:
-                    outcomes[count], probabilities[count] = outcome, probability
-                    count += 1
-            return count
-
-        return write_numbers
+        return lambda value, outcomes, probabilities: write_likely_outcomes(value, outcomes, probabilities)
     raise TypingError(f"{WRONG}{CHANCES}, and returns {value}")
 
 
@@ -489,7 +484,7 @@ SHAPE: tuple[int, ...] = ()
 DTYPE: Any = np.int8
 PLANES: tuple[int, int, int] = (0, 0, 0)
 RESULTS: tuple[int] = (0,)
-ACTIONS = OUTCOMES = PLAYERS = MAX_PLIES = BOARD = 0
+ACTIONS = PLAYERS = MAX_PLIES = BOARD = 0
 
 
 def legal_actions(state: States, out: Actions) -> int:
