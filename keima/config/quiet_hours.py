@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from functools import cache
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EXAMPLE = "such as 22:00-07:00 or mon-fri 09:00-18:00, sat 10:00-14:00"
@@ -29,6 +30,7 @@ class QuietSpan:
         return None
 
 
+@cache  # a machine's are asked for at every poll
 def parse_quiet_hours(text: str) -> tuple[QuietSpan, ...]:
     """Return the spans that a text names.
 

@@ -324,7 +324,9 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         return worker
     if worker.beat is None:
         return replace(worker, beat=beat)
-    wants_model = heard.activity == "error" and asks_for_whole_model(heard.error, worker.sent_version)
+    model_wanted_at = None
+    if heard.activity == "error" and asks_for_whole_model(heard.error, worker.sent_version):
+        model_wanted_at = now if worker.model_wanted_at is None else worker.model_wanted_at
     return replace(
         worker,
         beat=beat,
@@ -332,7 +334,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         has_reported=True,
         activity=heard.activity,
         error=heard.error,
-        model_wanted_at=None if not wants_model else now if worker.model_wanted_at is None else worker.model_wanted_at,
+        model_wanted_at=model_wanted_at,
         model_version=heard.model_version,
         model_since=worker.model_since if heard.model_version == worker.model_version else now,
         waits_for="",
