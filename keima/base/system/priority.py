@@ -36,9 +36,12 @@ def run_at_low_priority(level: int = LOWEST_PRIORITY) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     starter = os.getpid()
+    waited = {signal.SIGCHLD, *(number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN)}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)  # none is lost between the fork and sigwait
     child = os.fork()
     if child:
-        _relay_to_child(child)
+        _relay_to_child(child, waited)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     die_with_starter(signal.SIGTERM)
     if os.getppid() != starter:  # it has ended meanwhile
         os._exit(1)
@@ -68,19 +71,19 @@ def has_session_scheduling() -> bool:
         return False
 
 
-def _relay_to_child(child: int) -> NoReturn:
-    """Pass signals on to the child, and exit as it exits."""
-
-    def pass_signal_on(number: int, frame: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(child, number)
-
-    for number in PASSED_ON:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, pass_signal_on)
-    _, status = os.waitpid(child, 0)
+def _relay_to_child(child: int, waited: set[signal.Signals]) -> NoReturn:
+    """Pass the signals that are waited for on to the child, and exit as it exits. They are blocked."""
+    ended, status = 0, 0
+    while not ended:
+        number = signal.sigwait(waited)
+        if number != signal.SIGCHLD:
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
+        ended, status = os.waitpid(child, os.WNOHANG)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:  # by a signal
-        signal.signal(-code, signal.SIG_DFL)
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
         os.kill(os.getpid(), -code)
     os._exit(max(code, 0))
