@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from keima.base.system.signals import handle_interrupts
-from keima.cli.train_multi_gpu import read_arguments, settings_of
+from keima.cli.training.train_multi_gpu import read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots, local_gpus, restrict_to_gpus
 from keima.coach.session import exit_code
 from keima.data.ledger import read_ledger

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Show the results of a run (``keima.cli.results``); ``--help`` explains it."""
+"""Show the results of a run (``keima.cli.reports.results``); ``--help`` explains it."""
 
 import runpy
 import sys
@@ -7,4 +7,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    runpy.run_module("keima.cli.results", run_name="__main__")
+    runpy.run_module("keima.cli.reports.results", run_name="__main__")

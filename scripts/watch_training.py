@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Watch a run in the terminal (``keima.cli.watch``); ``--help`` explains it."""
+"""Watch a run in the terminal (``keima.cli.reports.watch``); ``--help`` explains it."""
 
 import runpy
 import sys
@@ -7,4 +7,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    runpy.run_module("keima.cli.watch", run_name="__main__")
+    runpy.run_module("keima.cli.reports.watch", run_name="__main__")

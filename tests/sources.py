@@ -32,7 +32,7 @@ def programs() -> list[Path]:
 
 def is_program(path: Path) -> bool:
     """Return whether a file of the package is run as a program of its own."""
-    return path.parent.name == "cli"
+    return path.is_relative_to(ROOT / "keima" / "cli")
 
 
 def relative(path: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keima.cli import train
+from keima.cli.training import train
 from keima.config.own_modules import stem_of
 from tests.networks.test_own_network import NETWORK
 from tests.own_game import own_game

@@ -146,10 +146,8 @@ def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
 
 @pytest.mark.medium
 def test_libraries_to_draw_to_write_events_and_for_ray_are_imported_only_when_they_are_used() -> None:
-    modules = (
-        "keima.cli.results, keima.cli.dashboard, keima.cli.train, keima.cli.worker, keima.ppo.observers, keima.worker"
-    )
-    modules += ", keima.cluster.control.cluster"
+    modules = "keima.cli.reports.results, keima.cli.reports.dashboard, keima.cli.training.train"
+    modules += ", keima.cli.worker, keima.ppo.observers, keima.worker, keima.cluster.control.cluster"
     large = "{'matplotlib', 'PIL', 'tensorboard', 'google', 'ray'}"
     imported = f"sorted({{name.partition('.')[0] for name in sys.modules}} & {large})"
     program = f"import sys, {modules}; print({imported})"

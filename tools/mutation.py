@@ -88,7 +88,7 @@ MODULES = {
             "data/test_ledger.py",
             "worker/test_withdrawing.py",
             "data/test_receive.py",
-            "cli/test_audit.py",
+            "cli/reports/test_audit.py",
         )
     ),
     "keima/data/receive.py": Module(

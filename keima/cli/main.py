@@ -35,26 +35,26 @@ class Verb:
 
 
 VERBS = {
-    "train": Verb("keima.cli.train", "train a network: keima train quickstart, or keima train my_game.py"),
-    "resume": Verb("keima.cli.train", "continue a run where it ended", ("--resume",)),
-    "play": Verb("keima.cli.play", "play against a network, in the terminal or in a browser"),
-    "gtp": Verb("keima.cli.engine", "be a Go engine, for programs such as Sabaki", ("gtp",)),
+    "train": Verb("keima.cli.training.train", "train a network: keima train quickstart, or keima train my_game.py"),
+    "resume": Verb("keima.cli.training.train", "continue a run where it ended", ("--resume",)),
+    "play": Verb("keima.cli.playing.play", "play against a network, in the terminal or in a browser"),
+    "gtp": Verb("keima.cli.playing.engine", "be a Go engine, for programs such as Sabaki", ("gtp",)),
     "analysis": Verb(
-        "keima.cli.engine", "analyse many positions of Go at once, for programs such as KaTrain", ("analysis",)
+        "keima.cli.playing.engine", "analyse many positions of Go at once, for programs such as KaTrain", ("analysis",)
     ),
-    "uci": Verb("keima.cli.engine", "be a chess engine, for programs such as Cute Chess", ("uci",)),
-    "dashboard": Verb("keima.cli.dashboard", "watch runs in a browser"),
-    "results": Verb("keima.cli.results", "show a run's table, curves and games"),
-    "watch": Verb("keima.cli.watch", "watch a run in the terminal"),
-    "audit": Verb("keima.cli.audit", "check that no game of a run is lost or counted twice"),
-    "benchmark": Verb("keima.cli.benchmark", "measure a network's strength in matches"),
-    "export": Verb("keima.cli.export", "write a run's newest network to a file with a model card"),
+    "uci": Verb("keima.cli.playing.engine", "be a chess engine, for programs such as Cute Chess", ("uci",)),
+    "dashboard": Verb("keima.cli.reports.dashboard", "watch runs in a browser"),
+    "results": Verb("keima.cli.reports.results", "show a run's table, curves and games"),
+    "watch": Verb("keima.cli.reports.watch", "watch a run in the terminal"),
+    "audit": Verb("keima.cli.reports.audit", "check that no game of a run is lost or counted twice"),
+    "benchmark": Verb("keima.cli.playing.benchmark", "measure a network's strength in matches"),
+    "export": Verb("keima.cli.reports.export", "write a run's newest network to a file with a model card"),
     "new-game": Verb("keima.cli.new_game", "begin a game of your own"),
     "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),
     "cluster": Verb("keima.cli.cluster", "manage the machines of a cluster"),
     "worker": Verb("keima.cli.worker", "play games in one worker folder, as the Coach asks"),
-    "ppo": Verb("keima.cli.ppo", "train a trading policy with PPO"),
-    "big-learner": Verb("keima.cli.big_learner", "train a big network on recorded games, with DDP"),
+    "ppo": Verb("keima.cli.training.ppo", "train a trading policy with PPO"),
+    "big-learner": Verb("keima.cli.training.big_learner", "train a big network on recorded games, with DDP"),
     "completion": Verb("keima.cli.completion", "print completion code for your shell"),
 }
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
-from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 
 NO_OUTCOME = -1  # where chance is not to move

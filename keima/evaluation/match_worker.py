@@ -22,11 +22,11 @@ from keima.evaluation.match import (
 )
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.games import Game
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, MoveScratch, Rules, States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
-from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 from keima.search.puct import Evaluate
 from keima.self_play.tuning import split_into_batches

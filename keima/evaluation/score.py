@@ -13,8 +13,8 @@ from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
 from keima.data.scores import make_score_report
 from keima.evaluation.match import Player
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
-from keima.search.chance import sample_chance_outcome
 
 SIDE_BY_SIDE = 64  # games at a time
 

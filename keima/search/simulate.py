@@ -12,9 +12,9 @@ import numpy as np
 from keima.base.random import Streams
 from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Game, Planes, Rules
 from keima.search.cache import PositionCache, find_position, store_position
-from keima.search.chance import sample_chance_outcome
 from keima.search.lookahead import prove_by_lookahead
 from keima.search.policies import add_exploration_noise, note_new_child, select_child
 from keima.search.puct import LARGE, Evaluate, SearchParams, save_root_priors

@@ -14,9 +14,9 @@ from keima.base.random import Streams, exponential, uniform
 from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game
 from keima.search.cache import clear_position_cache
-from keima.search.chance import sample_chance_outcome
 from keima.search.decide import (
     choose_action,
     policy_surprise,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.data.ledger import read_ledger
 from keima.data.receive import games_path
 from keima.worker.worker_folder import is_batch_of_run

@@ -6,7 +6,7 @@ import pytest
 
 from keima.base.reports.run_reports import EvaluationReport
 from keima.base.steps import Steps
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.coach.backends.backend import InlineBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.fingerprint import fingerprint

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.coach.loop import Coach
 from keima.config.schema import Settings
 from keima.data.ledger import read_ledger

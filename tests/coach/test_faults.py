@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.loop import Coach
 from keima.data.batch_file import MAX_BATCH_BYTES

@@ -8,7 +8,7 @@ import chess.pgn
 import numpy as np
 import pytest
 
-from keima.cli.results import main as view_results
+from keima.cli.reports.results import main as view_results
 from keima.config.sections.training import TrainingSettings
 from keima.data.imports.imported_games import MOST_GAMES, ImportedGame, group_into_batches, make_imported_batch
 from keima.data.imports.pgn_games import read_pgn_games

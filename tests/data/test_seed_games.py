@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.loop import Coach
 from keima.coach.opening import open_coach

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sgfmill import sgf
 
-from keima.cli.results import main as view_results
+from keima.cli.reports.results import main as view_results
 from keima.config.sections.training import TrainingSettings
 from keima.data.imports.imported_games import ImportedGame, make_imported_batch
 from keima.data.imports.sgf_games import read_sgf_games

@@ -14,10 +14,10 @@ PROGRAMS = (  # that play any game
     "start_main",
     "train_distributed",
     "train_ppo_lstm",
-    "keima.cli.audit",
-    "keima.cli.benchmark",
-    "keima.cli.train_multi_gpu",
-    "keima.cli.results",
+    "keima.cli.reports.audit",
+    "keima.cli.playing.benchmark",
+    "keima.cli.training.train_multi_gpu",
+    "keima.cli.reports.results",
     "keima.worker.loop",
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from keima.cli.audit import Audit, audit
+from keima.cli.reports.audit import Audit, audit
 from keima.cluster.agent.code import extract_wheel
 from keima.cluster.machines.release import pack_code, worker_requirements
 from keima.data.ledger import read_ledger

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import torch
 
-from keima.cli import train_2048
+from keima.cli.training import train_2048
 from keima.cluster.local import worker_devices
 from keima.cluster.local.worker_devices import spread_local_workers, spread_workers
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend

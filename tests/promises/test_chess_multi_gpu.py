@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cli.train_multi_gpu import banner, read_arguments, settings_of
+from keima.cli.training.train_multi_gpu import banner, read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots
 from keima.networks.files.weights_file import load_weights
 from keima.report.files.run_files import read_stats

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keima.cli import big_learner
+from keima.cli.training import big_learner
 from keima.config.load import load_settings
 from keima.data.imports.game_files import SAMPLE, find_game_files, find_games, read_game_file
 from keima.learning.dataset_settings import BigLearnerSettings

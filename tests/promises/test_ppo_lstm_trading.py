@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.cli import ppo
+from keima.cli.training import ppo
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.learning.ranks.process_group import Ranks
 from keima.networks.files.weights_file import decode_tree

@@ -34,7 +34,7 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.compilation.decorators import CACHE
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger

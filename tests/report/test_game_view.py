@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from keima.base.run_folder import STATS_NAME
-from keima.cli.results import main as view_results
+from keima.cli.reports.results import main as view_results
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.receive import Received, receive_batch
 from keima.data.records import GameBatch, encode_batch

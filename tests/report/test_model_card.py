@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from keima.base.run_folder import STATS_NAME
-from keima.cli.export import main as export
+from keima.cli.reports.export import main as export
 from keima.config.load import save_resolved
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import make_model_row, model_path

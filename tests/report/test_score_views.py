@@ -8,7 +8,7 @@ import pytest
 
 from keima.base.reports.run_reports import WaitReport
 from keima.base.run_folder import STATS_NAME
-from keima.cli.results import main as view_results
+from keima.cli.reports.results import main as view_results
 from keima.report.files.run_files import MetricsFile, StatsFile, read_stats, report_scalars
 from keima.report.tables import ScreenFrame
 from keima.report.terminal.plain import iteration_line

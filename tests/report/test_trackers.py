@@ -14,7 +14,7 @@ import pytest
 
 from keima.base.files import write_atomically
 from keima.base.reports.run_reports import IterationReport
-from keima.cli import train
+from keima.cli.training import train
 from keima.config.load import ConfigError, load_settings, save_resolved
 from keima.report.files.run_files import METRICS_NAME, MetricsFile, read_metrics
 from keima.report.files.tracker_process import flatten_settings

@@ -12,13 +12,13 @@ from keima.config.sections.training import TrainingSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, CorruptBatch, GameBatch, decode_batch, encode_batch
 from keima.data.verify import verify_batch
 from keima.games import load_game
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Game
 from keima.learning.learner import Learner, copy_to_device
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
 from keima.replay.window import Batch, ReplayWindow
-from keima.search.chance import sample_chance_outcome
 from keima.worker.batching import MOST_POSITIONS, gather_columns, records_that_fit
 from tests.search.forest import Forest, random_states
 from tests.search.naive_search import StubEvaluator

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import yaml
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.data.ledger import NoSuchRun, read_ledger
 from tests.small_run import small_settings
 

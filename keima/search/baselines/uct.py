@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
+from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game, MoveScratch, Returns, Rules, States
-from keima.search.chance import sample_chance_outcome
 from keima.search.lookahead import copy_state
 from keima.search.tree import NONE
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import LEDGER_NAME
-from keima.cli import cluster, train
+from keima.cli import cluster
+from keima.cli.training import train
 from keima.cluster.control.status import SYMBOLS
 from keima.config.sections.cluster import DistributedSettings
 from keima.config.sections.workers import WorkerSettings

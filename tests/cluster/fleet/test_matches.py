@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from keima.base.steps import run_steps
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.local.processes import LocalProcesses
 from keima.coach.backends.folder_matches import FolderMatches

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from torch import Tensor
 
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.cluster.local.learner_ranks import learner_ranks, watch_ranks
 from keima.coach.session import session
 from keima.data.ledger import read_ledger

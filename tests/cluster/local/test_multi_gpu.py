@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from keima.base.run_folder import STATS_NAME
-from keima.cli.audit import main as audit
+from keima.cli.reports.audit import main as audit
 from keima.cluster.local.worker_devices import DeviceSlot, device_slots
 from keima.config.schema import Settings
 from keima.data.ledger import read_ledger

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from keima.cli.audit import Audit, audit
+from keima.cli.reports.audit import Audit, audit
 from keima.cluster.agent.process import find_running
 from keima.data.ledger import read_ledger
 from keima.paths import CACHE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keima.cli import train
+from keima.cli.training import train
 from keima.config.load import load_settings
 from tests.small_run import small_settings
 from tests.sources import ROOT

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from keima.base.reports.worker_status import WorkerState
-from keima.cli.audit import audit
+from keima.cli.reports.audit import audit
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.compilation.decorators import CACHE

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from keima.base.files import write_atomically
 from keima.base.system.command_line import program_name
-from keima.cli import big_learner
+from keima.cli.training import big_learner
 from keima.config.load import number_schema
 from keima.data.records import encode_batch
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings

@@ -13,7 +13,7 @@ import pytest
 
 from keima.base.files import sha256_hex
 from keima.base.system.command_line import program_name
-from keima.cli import audit
+from keima.cli.reports import audit
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.data.receive import games_path, receive_batch

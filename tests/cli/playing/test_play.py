@@ -11,7 +11,7 @@ from rich.console import Console
 
 from keima.base.files import sha256_hex
 from keima.base.system.command_line import program_name
-from keima.cli import engine, play
+from keima.cli.playing import engine, play
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game

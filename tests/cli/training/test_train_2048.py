@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from keima.base.system.command_line import program_name
-from keima.cli import train_2048
+from keima.cli.training import train_2048
 from keima.config.commands import keima
 from keima.config.load import save_resolved
 from keima.config.schema import Settings

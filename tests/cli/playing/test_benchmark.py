@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from keima.base.files import sha256_hex
-from keima.cli import benchmark
+from keima.cli.playing import benchmark
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game

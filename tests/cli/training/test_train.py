@@ -12,7 +12,7 @@ import yaml
 
 from keima.base.run_lock import RunLock
 from keima.base.system.command_line import program_name
-from keima.cli import train
+from keima.cli.training import train
 from keima.coach.session import configured_game
 from keima.config.commands import cluster, keima
 from keima.config.load import load_settings

@@ -7,8 +7,8 @@ import pytest
 
 from keima.base.run_folder import STATS_NAME
 from keima.base.system.command_line import program_name
-from keima.cli import train_multi_gpu
-from keima.cli.train_multi_gpu import read_arguments, settings_of
+from keima.cli.training import train_multi_gpu
+from keima.cli.training.train_multi_gpu import read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots
 from keima.coach.bounds import window_capacity
 from keima.config.load import load_settings, save_resolved

@@ -7,7 +7,7 @@ import pytest
 from keima.base.reports.run_reports import EvaluationReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.system.command_line import program_name
-from keima.cli.results import main
+from keima.cli.reports.results import main
 from keima.report.charts.png import COLOURS
 from keima.report.files.run_files import StatsFile
 from tests.example_reports import evaluation, iteration, progress

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from keima.base.system.command_line import program_name
-from keima.cli import ppo
+from keima.cli.training import ppo
 from keima.config.load import known_keys, number_schema
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import LEDGER_NAME
-from keima.cli import dashboard
+from keima.cli.reports import dashboard
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
-from keima.cli.watch import WatchedStats, follow_run, main, make_screen
+from keima.cli.reports.watch import WatchedStats, follow_run, main, make_screen
 from keima.report.files.run_files import StatsFile, StatsRow, read_stats
 from tests.example_reports import evaluation, iteration, progress, worker
 from tests.programs import command, heed_ctrl_c
@@ -105,7 +105,7 @@ def test_the_file_is_read_again_only_after_a_change(stats: WatchedStats, monkeyp
         reads.append(path)
         return read_stats(path)
 
-    monkeypatch.setattr("keima.cli.watch.read_stats", counted)
+    monkeypatch.setattr("keima.cli.reports.watch.read_stats", counted)
     stats.poll()
     assert not reads
     write(stats.path, [1, 2, 3, 4])

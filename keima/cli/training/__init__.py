@@ -1,0 +1,1 @@
+"""Programs that train. They may import anything below ``keima.cli``."""
