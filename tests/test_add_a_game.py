@@ -84,5 +84,5 @@ def test_every_command_of_the_page_works_with_two_workers_over_ssh(workers: list
 def change(path: Path, section: str, **values: float) -> None:
     """Change values of a config."""
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    settings[section] |= values
+    settings.setdefault(section, {}).update(values)
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")

@@ -65,7 +65,9 @@ def test_every_example_is_tried_and_fits_on_a_screen() -> None:
     assert all(len(path.read_text().splitlines()) <= 40 for path in examples)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "training_loop.py" else pytest.mark.slow) for name in EXAMPLES]
+)
 def test_an_example_works_in_any_folder_of_an_installation(
     installation: Installation, tmp_path: Path, name: str
 ) -> None:
@@ -85,6 +87,7 @@ def test_dask_and_a_module_called_web_live_beside_it(installation: Installation,
     assert ended.stdout == "['distributed', 'web', 'games', 'training', 'zero', 'scripts']\n", ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_game_of_one_s_own_is_made_checked_trained_audited_and_shown(
     installation: Installation, tmp_path: Path

@@ -71,19 +71,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         for path, template in files_to_copy(arguments).items():
-            text = template.read_text(encoding="utf-8").replace("NAME", arguments.name)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            write_copy(path, template, arguments.name)
             print(f"wrote {path}")
     except OSError as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     print(
         f"\nChange {arguments.name}.py into your game, then:\n"
-        f"  {keima(f'check-game {arguments.name}.py')}     what is wrong, and how to train it\n"
-        f"  {keima(f'train {arguments.name}.yaml')}        train it"
+        f"  {keima(f'check-game {arguments.name}.py')}           what is wrong, and how to train it\n"
+        f"  {keima(f'train {arguments.name}.py --hours 1')}      train it"
     )
     return 0
+
+
+def write_config(game: Path, path: Path) -> None:
+    """Write a config that trains a user's game beside it, with settings that are chosen when a run begins.
+
+    Raises:
+        OSError: the file exists, or cannot be written.
+    """
+    write_copy(path, TEMPLATES / "config.yaml", game.stem)
+
+
+def write_copy(path: Path, template: Path, name: str) -> None:
+    """Write a template with this name of a game to a new file.
+
+    Raises:
+        OSError: the file exists, or cannot be written.
+    """
+    text = template.read_text(encoding="utf-8").replace("NAME", name)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
-"""Propose settings for a new game, from statistics of random games and a short benchmark on this machine."""
+"""Choose the settings of a run by rules, from the game, this machine's speed and the time given.
+
+The game is known from random games (``GameReport``), the machine from seconds of self-play with an untrained network.
+The rules are the formulas below. Where they name no paper, they were fitted to the shipped configs, whose runs are in
+docs/results: Connect Four for 28 minutes on two cores with AVX-512, Go on 7 x 7 for 55 and on 9 x 9 for 118 minutes.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from keima.base.files import write_atomically
 from keima.base.system.limits import count_usable_cores
+from keima.config.load import error_at_setting, given_keys, load_settings, override
+from keima.config.own_modules import is_own, path_of
+from keima.config.schema import Settings
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
@@ -17,24 +24,37 @@ from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.networks.network import build_network
 from keima.self_play.tuning import measure_self_play_speed
 
-SMALL, MIDDLE = 16, 64  # points of a board, up to which a smaller network will do
-SHORT = 12  # mean plies of a game, up to which every move is searched fully and learned
-ITERATION_PLIES = 30_000  # of new games in an iteration
+EXAMINING_SECONDS = 60.0  # of random games, at most
 PARALLEL_GAMES = 64
+WORKER_SHARE = 0.6  # of the cores' time; the learner has the rest
+SHORT = 12  # mean plies of a game, up to which the smallest network will do, and every move is searched fully
+SIZES = (  # (blocks, channels) of networks, ascending
+    (2, 16), (3, 32), (4, 32), (4, 48), (5, 64), (6, 80), (8, 96), (8, 128), (10, 160), (15, 192), (20, 256),
+)  # fmt: skip
+REFERENCE = (4, 32)  # the network with which a machine is measured
+# The evaluations of one point per second with that network on two such cores, and the minutes, for which it is right.
+REFERENCE_SPEED, REFERENCE_MINUTES = 1.1e6, 28.0
+# The best number of parameters grows with compute to this power (Neumann and Gros, "Scaling Laws for a Multi-Agent
+# Reinforcement Learning Model", ICLR 2023).
+SIZE_EXPONENT = 0.62
+ITERATIONS = 60  # of a run
+EVALUATE_EVERY = 5  # iterations
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
 # moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
 PLIES_PER_POINT = 1200
-WORKER_SHARE = 0.6  # of the cores' time; the learner has the rest
+Sections = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """Proposed settings and what to expect of them on this machine."""
+    """Chosen settings and what to expect of them on this machine."""
 
-    settings: dict[str, dict[str, Any]]  # sections of a config, without run and game
+    settings: Sections  # sections of a config, without run and game
+    minutes: float  # of the run that they are for
     games_per_second: float
     games: int  # until a network plays sensibly
     cores: int
+    reasons: tuple[str, ...]  # at most ten lines
 
     @property
     def hours(self) -> float:
@@ -42,90 +62,243 @@ class Proposal:
         return self.games / self.games_per_second / 3600
 
 
-def propose_settings(game: Game, report: GameReport) -> Proposal:
-    """Return settings for a game, and their speed on this machine, measured with an untrained network."""
-    settings = proposed_settings(game, report)
-    search = SearchSettings(**settings["search"])
-    cores = count_usable_cores()
-    use_threads(1)
-    evaluator = Evaluator(build_network(game, **settings["network"]), game, device="cpu", max_batch=PARALLEL_GAMES)
-    evaluations = measure_self_play_speed(game, evaluator, search, PARALLEL_GAMES)
-    full = search.full_search_probability
-    per_move = full * search.num_simulations + (1 - full) * search.cheap_simulations
-    plies = PLIES_PER_POINT * game.height * game.width * report.branching**0.5
+def propose_settings(
+    game: Game, report: GameReport, *, minutes: float | None = None, given: Mapping[str, Any] | None = None
+) -> Proposal:
+    """Return settings for a run of so many minutes on this machine, which is measured for some seconds.
+
+    Args:
+        game: the game.
+        report: what random games have shown.
+        minutes: of the run; None: as long as a network probably takes to play sensibly.
+        given: sections with the settings that are given already, which the others are to fit.
+    """
+    given = given or {}
+    search = search_settings(game, report, given.get("search", {}))
+    speed = _measure_speed(game, search, REFERENCE)
+    games = round(PLIES_PER_POINT * points_of(game) * report.branching**0.5 / report.mean_plies)
+    if minutes is None:
+        seconds = games * evaluations_per_game(search, report) / speed
+        minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
+    chosen, fixed = choose_size(game, report, speed, minutes), given.get("network", {})
+    size = fixed.get("blocks", chosen[0]), fixed.get("channels", chosen[1])
+    evaluations = speed if size == REFERENCE else _measure_speed(game, search, size)
+    games_per_second = evaluations / evaluations_per_game(search, report)
     return Proposal(
-        settings=settings,
-        games_per_second=cores * WORKER_SHARE * evaluations / per_move / report.mean_plies,
-        games=round(plies / report.mean_plies),
-        cores=cores,
+        settings={
+            "network": network_settings(game, size),
+            "search": search,
+            **learning_settings(game, report, search, games=games_per_second * minutes * 60),
+        },
+        minutes=minutes,
+        games_per_second=games_per_second,
+        games=games,
+        cores=count_usable_cores(),
+        reasons=tuple(_list_reasons(game, report, search, size, evaluations, minutes)),
     )
 
 
-def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any]]:
-    """Return the sections of a config for this game, without run and game."""
-    points, short = game.height * game.width, report.mean_plies <= SHORT
-    small, middle = points <= SMALL, points <= MIDDLE
-    simulations = 32 if small else 96 if middle else 128
-    games = max(100, min(2000, round(ITERATION_PLIES / report.mean_plies / 50) * 50))
-    learned = games * report.mean_plies * (1.0 if short else 0.25)  # positions of an iteration with a full search
+def _measure_speed(game: Game, search: Mapping[str, Any], size: tuple[int, int]) -> float:
+    """Return evaluations per second of self-play on all cores beside the learner, with an untrained network."""
+    use_threads(1)
+    network = build_network(game, **network_settings(game, size))
+    evaluator = Evaluator(network, game, device="cpu", max_batch=PARALLEL_GAMES)
+    one = measure_self_play_speed(game, evaluator, SearchSettings(**search), PARALLEL_GAMES)
+    return one * count_usable_cores() * WORKER_SHARE
+
+
+def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
+    """Return the mean number of evaluations of a game; a share of the moves is searched fully, the others cheaply."""
+    full = search["full_search_probability"]
+    return report.mean_plies * (full * search["num_simulations"] + (1 - full) * search["cheap_simulations"])
+
+
+def points_of(game: Game) -> int:
+    """Return the number of points of the board."""
+    return game.height * game.width
+
+
+def choose_size(game: Game, report: GameReport, evaluations_per_second: float, minutes: float) -> tuple[int, int]:
+    """Return the blocks and channels of the network, for so many evaluations per second of the reference network.
+
+    blocks * channels^2, to which parameters and time per point are proportional, follows
+    4 * 32^2 * (compute / reference)^0.62.
+    """
+    if report.mean_plies <= SHORT:
+        return SIZES[0]
+    compute = evaluations_per_second * points_of(game) * minutes / (REFERENCE_SPEED * REFERENCE_MINUTES)
+    best = REFERENCE[0] * REFERENCE[1] ** 2 * compute**SIZE_EXPONENT
+    return min(SIZES[1:], key=lambda size: abs(math.log(size[0] * size[1] ** 2 / best)))
+
+
+def network_settings(game: Game, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the network; auxiliary targets where the game has them (Wu, "Accelerating Self-Play Learning in Go")."""
+    blocks, channels = size
+    settings: dict[str, Any] = {"blocks": blocks, "channels": channels, "global_pooling": size != SIZES[0]}
+    if game.final_score is not None:
+        settings |= {"predict_ownership": True, "predict_score": True}
+    return settings
+
+
+def search_settings(game: Game, report: GameReport, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the search: 128 simulations with 7 legal moves, 64 with 56, after the shipped configs."""
+    short = report.mean_plies <= SHORT
+    most = 32 if short else 128
+    full = max(32, min(most, round(128 * (7 / max(1.0, report.branching)) ** (1 / 3) / 8) * 8))
+    full = given.get("num_simulations", full)
+    settings: dict[str, Any] = {
+        "num_simulations": full,
+        "cheap_simulations": max(1, full // 4),
+        "full_search_probability": 1.0 if short else 0.25,
+        "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
+        "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
+        "opening_random_moves": float(max(1, min(4, round(report.mean_plies / 10)))),
+    }
+    if game.num_players == 2:
+        settings |= {"lookahead_plies": lookahead_plies(game, report), "match_early_stop": True}
+    if game.num_players == 2 and report.mean_plies > points_of(game):  # long games, long decided, such as those of Go
+        settings["resignation"] = {
+            "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
+        }  # fmt: skip
+    return {**settings, **given}
+
+
+def lookahead_plies(game: Game, report: GameReport) -> int:
+    """Return how far the rules alone are searched: where one move may end a game early, and few moves are legal."""
+    if game.num_outcomes or report.mean_plies > 0.8 * points_of(game):
+        return 0
+    return 2 if report.branching <= 10 else 1 if report.branching <= 50 else 0
+
+
+def learning_settings(game: Game, report: GameReport, search: Mapping[str, Any], *, games: float) -> Sections:
+    """Return the sections that depend on the number of games of the run."""
+    per_iteration = max(50, min(2000, round(games / ITERATIONS / 50) * 50))
+    learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
+    competitive = game.num_players > 1
+    optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if competitive else {}
     return {
-        "network": {
-            "blocks": 2 if small else 4 if middle else 6,
-            "channels": 16 if small else 64,
-            "global_pooling": not small,
-        },
-        "search": {
-            "num_simulations": simulations,
-            "cheap_simulations": simulations // 4,
-            "full_search_probability": 1.0 if short else 0.25,
-            "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),
-            "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
-            "opening_random_moves": float(max(1, round(report.mean_plies / 10))),
-        },
+        "self_play": {"games_per_worker": max(20, per_iteration // 4), "cache_positions": 200_000},
         "training": {
-            "batch_size": 128 if middle else 256,
-            "learning_rate": 5e-3 if small else 2e-3,
+            "batch_size": 128 if points_of(game) <= 64 else 256,
+            "learning_rate": 2e-3,
+            **optimizer,
             "learning_rate_schedule": "cosine",
-            "ema_decay": 0.98 if small else 0.995,
-            "games_per_iteration": games,
-            "window": {"min_positions": _round_to_digits(learned / 2), "max_positions": _round_to_digits(40 * learned)},
+            "ema_decay": 0.98 if report.mean_plies <= SHORT else 0.995,
+            "td_lambda": 0.9 if competitive and not game.won_by_area else 1.0,
+            "games_per_iteration": per_iteration,
+            "steps_per_model": 200,
+            "window": {
+                "min_positions": int(max(1000, min(10_000, float(f"{learned / 50:.1g}")))),
+                "max_positions": 1_000_000,
+                "growth_exponent": 0.9,
+            },
         },
         "evaluation": {
-            "every": 2,
-            "num_simulations": simulations,
-            "rating_games": 40 if game.num_players > 1 else 0,
-            "score_games": 0 if game.num_players > 1 else 20,
+            "every": EVALUATE_EVERY,
+            "num_simulations": search["num_simulations"],
+            "rating_games": 40 if competitive else 0,
+            "score_games": 0 if competitive else 20,
         },
     }
 
 
-def _round_to_digits(number: float) -> int:
-    """Round a number to two digits, and to at least a batch."""
-    return max(1000, int(float(f"{number:.2g}")))
+def _list_reasons(
+    game: Game,
+    report: GameReport,
+    search: Mapping[str, Any],
+    size: tuple[int, int],
+    evaluations: float,
+    minutes: float,
+) -> Iterator[str]:
+    """Yield why the settings are what they are, line by line."""
+    games = evaluations * minutes * 60 / evaluations_per_game(search, report)
+    full, cheap, share = (search[key] for key in ("num_simulations", "cheap_simulations", "full_search_probability"))
+    yield (
+        f"game: {points_of(game)} points, {report.branching:.1f} legal moves and {report.mean_plies:.0f} plies on "
+        f"average, {report.draws:.0%} draws in random games"
+    )
+    yield f"this machine: {evaluations:,.0f} evaluations/s beside the learner, so about {games:,.0f} games"
+    yield f"network {size[0]}x{size[1]}: the best size grows with speed and time to the power {SIZE_EXPONENT}"
+    cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
+    yield f"{full} simulations: fewer, the more moves are legal{cheaply}"
+    if search.get("lookahead_plies"):
+        yield f"lookahead_plies {search['lookahead_plies']}: one move may end a game"
+    if "resignation" in search:
+        yield "resignation: games go on long after they are decided"
+    yield f"learning rate and window: over {minutes:g} minutes"
 
 
 def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
     """Return the proposed settings as a config, for a shipped game by its name, or for a user's file."""
     source = {"name": game} if game in GAMES else {"module": game}
-    minutes = max(5, math.ceil(proposal.hours * 60 / 5) * 5)
     settings = {
-        "run": {"name": Path(game).stem, "minutes": minutes},
+        "run": {"name": Path(game).stem, "minutes": proposal.minutes},
         "game": {**source, "options": dict(options)},
         **proposal.settings,
     }
     return yaml.safe_dump(settings, sort_keys=False)
 
 
-def write_proposal(game: Path, config: Path) -> None:
-    """Check a user's game, and write proposed settings for it to the file ``config`` in the same folder.
+def complete_settings(
+    path: Path, settings: Settings, overrides: Mapping[str, Any], *, run_dir: Path, say: Callable[[str], None]
+) -> Settings:
+    """Return the settings with those that neither the file nor ``overrides`` give, if ``run.auto`` asks for them.
+
+    They are chosen when a run begins. A run that continues has those that it began with.
+
+    Args:
+        path: the file.
+        settings: read from it, with ``overrides``.
+        overrides: values that replace those of the file, by dotted key.
+        run_dir: the run's folder.
+        say: tells what is measured, and the choice with its reasons, line by line.
 
     Raises:
-        GameDoesNotAnswer: it does not even run.
-        ValueError: it is not what a game must be.
-        OSError: the file cannot be written.
+        GameDoesNotAnswer: the game does not even run.
+        ConfigError: the game is not what it must be, or a given setting does not go with those chosen.
     """
-    report = examine_in_process(str(game.resolve()), {})
+    if not settings.run.auto:
+        return settings
+    flat = dict(_flatten(settings.model_dump(mode="json")))
+    given = {key: flat[key] for key in (given_keys(path) | overrides.keys()) & flat.keys()} | {"run.auto": False}
+    begun = run_dir / "config.yaml"
+    if begun.exists():
+        fixed = ("game.", "network.")
+        return load_settings(begun, overrides={key: given[key] for key in given if not key.startswith(fixed)})
+    name, options = settings.game.name, settings.game.options
+    say(f"run.auto: playing random games of {name}, and measuring how fast it is played here")
+    report = examine_in_process(str(path_of(name)) if is_own(name) else name, options, seconds=EXAMINING_SECONDS)
     if report.broken:
-        raise ValueError(report.broken)
-    proposal = propose_settings(load_game(str(game)), report)
-    write_atomically(config, proposed_config(game.name, {}, proposal).encode(), mode=0o644)
+        raise error_at_setting(path, ("game",), report.broken)
+    proposal = propose_settings(
+        load_game(name, **options), report, minutes=settings.run.minutes, given=_nest(given.items())
+    )
+    for line in proposal.reasons:
+        say(line)
+    needed = proposal.hours * 60
+    if proposal.minutes < needed:
+        say(
+            f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about {needed:.0f} "
+            "minutes here until a network plays sensibly"
+        )
+    chosen = {key: value for key, value in _flatten(proposal.settings) if key not in given}
+    if is_own(settings.network.type):  # it has options of its own
+        chosen = {key: value for key, value in chosen.items() if not key.startswith("network.")}
+    return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})
+
+
+def _flatten(sections: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting by its dotted key."""
+    for key, value in sections.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _nest(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return settings by dotted key as sections."""
+    sections: dict[str, Any] = {}
+    for key, value in settings:
+        override(sections, key.split("."), value)
+    return sections

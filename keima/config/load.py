@@ -204,6 +204,24 @@ def _note_renamed(path: Path, line: int, older: str, name: str) -> None:
     log.warning("%s: line %d: %s is called %s now; the older name still works", path, line, older, name)
 
 
+def given_keys(path: Path) -> set[str]:
+    """Return the dotted keys of the settings that the file at ``path`` gives, without those of sections.
+
+    Raises:
+        ConfigError: the file is missing, too large or not YAML.
+    """
+    document, _ = _read(path)
+    return set(_leaf_keys(document))
+
+
+def _leaf_keys(document: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _leaf_keys(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
 def read_value(text: str) -> Any:
     """Read the value of one setting as a config has it after the colon: ``200``, ``1e-3``, ``[1, 2]``, ``null``.
 
@@ -367,6 +385,7 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
     new = settings.model_dump()
     search, training, evaluation = new["search"], new["training"], new["evaluation"]
     new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": iterations or 2, "minutes": minutes}
+    new["run"]["auto"] = False  # what it would choose is shrunk here
     new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8)}
     _cap_settings(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
     _cap_settings(search["gumbel"], considered_actions=4)

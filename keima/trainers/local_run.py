@@ -1,13 +1,17 @@
 """A whole run from Python, on this machine."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from keima.base.named import find_experiment
 from keima.base.reports.run_reports import IterationReport, Observer
+from keima.coach.proposal import complete_settings
 from keima.config.load import load_settings
 from keima.trainers.run import local_backend_maker, train_run
+
+log = logging.getLogger(__name__)
 
 
 def train(
@@ -35,9 +39,10 @@ def train(
     """
     path = find_experiment(str(config))
     settings = load_settings(path, overrides=dict(overrides or {}))
+    folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
+    settings = complete_settings(path, settings, overrides or {}, run_dir=folder, say=log.info)
     if settings.distributed.enabled:
         raise ValueError(f"{path}: distributed.enabled uses other machines; train with keima train, or set it to false")
-    folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     end = train_run(
         folder,
         settings,

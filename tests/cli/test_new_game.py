@@ -32,7 +32,7 @@ def test_its_config_is_valid(folder: Path) -> None:
     new_game.main(["othello"])
     settings = load_settings(folder / "othello.yaml")
     assert settings.run.name == "othello"
-    assert settings.run.minutes == 10
+    assert settings.run.auto
 
 
 def test_no_file_is_overwritten(folder: Path) -> None:

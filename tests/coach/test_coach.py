@@ -268,7 +268,7 @@ def test_a_measurement_beside_playing_that_a_stop_ended_is_begun_again(tmp_path:
     assert [report.evaluation is not None for report in listener.reports] == [True, True]
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_measurement_that_takes_longer_than_its_interval_delays_the_next(tmp_path: Path) -> None:
     evaluation, steps = FakeEvaluation(), 0
 

@@ -43,6 +43,7 @@ def learner_of(*, learning_rate: float) -> Learner:
     return Learner(network, device="cpu", batch_size=64, learning_rate=learning_rate, warmup_steps=0, ema_decay=0.9)
 
 
+@pytest.mark.slow
 def test_a_network_that_has_memorized_its_window_does_worse_on_new_games() -> None:
     window, learner = window_of(30), learner_of(learning_rate=5e-3)
     learner.train(window, 250, 1)

@@ -160,7 +160,7 @@ def learn(
     return learner.network, first, last
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_each_head_can_memorize_a_batch() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
     batch = samples(
@@ -213,7 +213,7 @@ def test_a_network_predicts_learned_ends_from_the_mover_s_view() -> None:
     assert np.abs(predictions.ownership - batch.ownership).max() < 0.5
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_where_points_stay_empty_a_network_predicts_them_as_neutral() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=2, resign_share=0.0, num_simulations=1)
     batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, predict_ownership=True)

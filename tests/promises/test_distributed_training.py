@@ -260,7 +260,7 @@ def refusal(line: str, *appended: str, folder: Path, variables: str = "") -> str
     return said
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_an_impossible_master_and_a_port_in_use_are_reported_in_one_line(folder: Path, taken: int) -> None:
     (first,) = commands(FIRST_NODE)
     said = refusal(first.replace("192.168.1.100", "192.0.2.1"), folder=folder)

@@ -29,10 +29,13 @@ from tests.ppo.ppo_run import leave_a_run
 from tests.report.browser import Browser, running_browser, until
 from tests.synthetic import synthetic_batch
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromedriver") and shutil.which("chromium")),
-    reason="needs the Debian packages chromium and chromium-driver",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("chromedriver") and shutil.which("chromium")),
+        reason="needs the Debian packages chromium and chromium-driver",
+    ),
+]
 
 CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 SECONDS = 30.0  # for a game to play itself

@@ -182,7 +182,7 @@ def test_only_positions_with_a_player_to_move_are_learned_from(batch: GameBatch)
     assert window.sample(200, 1).policy_mask.all()
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_network_can_memorize_points() -> None:
     torch.manual_seed(0)
     taught = Learner(

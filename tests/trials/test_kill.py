@@ -7,7 +7,7 @@ import pytest
 from tests.trials.kill import small_config, trial
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_and_resumed_loses_no_game_and_counts_none_twice(tmp_path: Path) -> None:
     found = trial(small_config(tmp_path), tmp_path / "run", kills=1, seed=115)  # its Coach alone, while workers play

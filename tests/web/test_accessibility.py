@@ -22,7 +22,7 @@ from tests.web.serving import Dashboard, dashboard
 from tests.web.test_dashboard import visit
 
 pytestmark = [
-    pytest.mark.trial,
+    pytest.mark.slow,
     pytest.mark.skipif(
         not (shutil.which("chromedriver") and shutil.which("chromium")),
         reason="needs the Debian packages chromium and chromium-driver",

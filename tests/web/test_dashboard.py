@@ -31,7 +31,7 @@ from tests.small_run import small_settings
 from tests.web.serving import Dashboard, dashboard
 
 pytestmark = [
-    pytest.mark.trial,
+    pytest.mark.slow,
     pytest.mark.skipif(
         not (shutil.which("chromedriver") and shutil.which("chromium")),
         reason="needs the Debian packages chromium and chromium-driver",

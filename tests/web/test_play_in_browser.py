@@ -17,7 +17,7 @@ from tests.web.serving import Dashboard, server
 from tests.web.small_models import GAMES, before_a_promotion, small_model
 
 pytestmark = [
-    pytest.mark.medium,
+    pytest.mark.slow,
     pytest.mark.skipif(
         not (shutil.which("chromedriver") and shutil.which("chromium")),
         reason="needs the Debian packages chromium and chromium-driver",

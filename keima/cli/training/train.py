@@ -4,7 +4,7 @@
     keima train quickstart                     Connect Four on this machine, in about ten minutes
     keima train go9                            9x9 Go
     keima train my.yaml                        the experiment in a file
-    keima train my_game.py                     a game of your own, with the settings in my_game.yaml
+    keima train my_game.py --hours 2           a game of your own; Keima chooses the settings
     keima train --distributed                  on the machines in configs/config.yaml, over SSH
     keima train go9 --set search.num_simulations=200 --set network.blocks=6
     keima train go9 --smoke                    smoke test: the same run, shrunk to seconds
@@ -12,8 +12,8 @@
     keima resume runs/go9 --distributed        continue it on the machines in its config
 
 A run writes everything to one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over their finished games.
-A second Ctrl-C ends it at once; no finished game is lost then either. A game without settings gets those that
-`keima check-game` proposes, in a new file beside it.
+A second Ctrl-C ends it at once; no finished game is lost then either. The settings of a game of your own are chosen
+when the run begins, by the game, this machine and the time; those in my_game.yaml stay.
 
 Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; see docs/operations.md.
 `python start_main.py` takes the same arguments as `keima train`.
@@ -36,7 +36,7 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.commands import cluster, keima
-from keima.config.flags import add_set, add_setting, given_settings
+from keima.config.flags import add_set, add_setting, given_settings, number
 from keima.config.own_modules import keep_module
 from keima.paths import find_file
 
@@ -44,7 +44,7 @@ RESUME = "keima resume"
 RESUMING = """Continue a run where it ended, even after a power cut.
 
     keima resume runs/go9                      with its settings
-    keima resume go9 --minutes 240             until it has run for four hours in total
+    keima resume go9 --hours 4                 until it has run for four hours in total
     keima resume go9 --set training.learning_rate=0.001
     keima resume go9 --distributed             on the machines in its config
 
@@ -79,6 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     add_setting(add, "--iterations", "run.iterations")
     add_setting(add, "--minutes", "run.minutes")
+    add("--hours", type=number(above=0), help="the same limit in hours; with run.auto, settings are chosen for it")
     add_setting(add, "--seed", "run.seed")
     add_set(add)
     smoke = "smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given"
@@ -86,6 +87,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.takeover and not arguments.distributed:
         parser.error("--takeover goes with --distributed")
+    if arguments.hours and getattr(arguments, "run.minutes"):
+        parser.error("--hours and --minutes both limit the run: give one of them")
+    if arguments.hours:
+        setattr(arguments, "run.minutes", arguments.hours * 60)
     arguments.game = None
     if resumes and not (arguments.what or arguments.config or arguments.run_dir):
         parser.error(f"name the run to continue; runs here: {list_run_names()}")
@@ -141,7 +146,8 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from keima.base.system.start import print_status
-from keima.coach.proposal import write_proposal
+from keima.cli.new_game import write_config
+from keima.coach.proposal import complete_settings
 from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
@@ -155,9 +161,8 @@ from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_ba
 def begin_training(arguments: argparse.Namespace) -> int:
     """Start or resume the run."""
     if arguments.game and not arguments.config.exists():
-        print_status(f"{arguments.game} has no settings yet: checking it, and measuring how fast it is played here")
-        write_proposal(arguments.game, arguments.config)
-        print_status(f"wrote {arguments.config}: suggested settings")
+        write_config(arguments.game, arguments.config)
+        print_status(f"wrote {arguments.config}: settings that you give there stay, the others are chosen now")
     path, settings = read_settings(arguments)
     with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
@@ -195,6 +200,9 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
     settings = load_settings(path, overrides=overrides)
+    run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
+    if not arguments.smoke:
+        settings = complete_settings(path, settings, overrides, run_dir=run_dir, say=print_status)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)
     if arguments.smoke:

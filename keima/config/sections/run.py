@@ -20,6 +20,8 @@ class RunSettings(Section):
     """Cycles of self-play, training and evaluation until the run ends; null: no limit."""
     minutes: Positive | None = None
     """Minutes until the run ends, if the iterations do not end sooner; null: no limit."""
+    auto: bool = False
+    """Choose what the config does not give, by the game, this machine and the time (docs/add_a_game.md)."""
     trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_tuple)] = ()
     """Trackers that also receive the metrics of iterations: wandb, mlflow (docs/reference.md#trackers)."""
 

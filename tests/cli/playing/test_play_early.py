@@ -106,6 +106,7 @@ def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path
         assert engine.until("uciok\n") == ["readyok", *greeting], "the engine itself says the same"
 
 
+@pytest.mark.slow
 def test_analysis_answers_for_its_version_before_torch_is_loaded(tmp_path: Path) -> None:
     with loading(tmp_path, "analysis", GO) as engine:
         engine.say('{"id":"a","action":"query_version"}')

@@ -15,6 +15,7 @@ from keima.base.system.command_line import program_name
 from keima.cli.training import train
 from keima.coach.session import configured_game
 from keima.config.commands import cluster, keima
+from keima.config.flags import given_settings
 from keima.config.load import load_settings
 from keima.config.sections.run import RunSettings
 from keima.data.ledger import read_ledger
@@ -253,3 +254,10 @@ def test_takeover_goes_with_distributed(capsys: pytest.CaptureFixture[str]) -> N
         train.parse(["--takeover"])
     assert "--takeover goes with --distributed" in capsys.readouterr().err
     assert train.parse(["--distributed", "--takeover"]).takeover
+
+
+def test_hours_are_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert given_settings(train.parse(["go9", "--hours", "1.5"])) == {"run.minutes": 90.0}
+    with pytest.raises(SystemExit):
+        train.parse(["go9", "--hours", "1", "--minutes", "60"])
+    assert "--hours and --minutes both limit the run" in capsys.readouterr().err

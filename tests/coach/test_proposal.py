@@ -1,0 +1,127 @@
+"""Settings that are chosen by rules: they fit the game and the time, and what a user gives stays."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from keima.coach.proposal import (
+    REFERENCE_MINUTES,
+    REFERENCE_SPEED,
+    choose_size,
+    complete_settings,
+    learning_settings,
+    lookahead_plies,
+    network_settings,
+    points_of,
+    search_settings,
+)
+from keima.config.load import load_settings, save_resolved
+from keima.config.schema import Settings
+from keima.games import Game, load_game
+from keima.games.authoring.check import GameReport
+from keima.networks.network import build_network
+from tests.own_game import EXAMPLES, example
+
+CONNECT_FOUR = GameReport(name="connect_four", mean_plies=21, branching=6.7)
+GO = GameReport(name="go", mean_plies=110, branching=56)
+OTHELLO = GameReport(name="othello", mean_plies=60, branching=8)
+
+OWN = ("pig", "three_player_connect_four")  # with chance, and for three players
+
+
+def speed_of(game: Game, times: float = 1.0) -> float:
+    """Return evaluations per second here, if this machine is so many times as fast as the reference."""
+    return times * REFERENCE_SPEED / points_of(game)
+
+
+@pytest.mark.parametrize(
+    ("times", "minutes", "size"),
+    [
+        (1, REFERENCE_MINUTES, (4, 32)),
+        (1, 118, (4, 48)),  # the shipped 9x9 Go
+        (4, REFERENCE_MINUTES, (4, 48)),  # a faster machine is like more time
+        (0.3, 10, (3, 32)),
+        (100, 600, (15, 192)),
+    ],
+)
+def test_the_network_grows_with_speed_and_time(times: float, minutes: float, size: tuple[int, int]) -> None:
+    game = load_game("go", size=9)
+    assert choose_size(game, GO, speed_of(game, times), minutes) == size
+
+
+def test_a_game_of_few_moves_has_the_smallest_network_for_any_time() -> None:
+    game, report = load_game("tic_tac_toe"), GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    assert choose_size(game, report, speed_of(game), 1000) == (2, 16)
+
+
+def test_search_follows_the_game() -> None:
+    four, go = load_game("connect_four"), load_game("go", size=9)
+    assert search_settings(four, CONNECT_FOUR, {})["num_simulations"] == 128
+    assert search_settings(go, GO, {})["num_simulations"] == 64
+    assert "resignation" in search_settings(go, GO, {}) and "resignation" not in search_settings(four, CONNECT_FOUR, {})
+    assert (lookahead_plies(four, CONNECT_FOUR), lookahead_plies(go, GO)) == (2, 0)
+    assert lookahead_plies(example("othello"), OTHELLO) == 0, "no move ends a game of Othello early"
+
+
+def test_what_goes_with_a_given_setting_follows_it() -> None:
+    search = search_settings(load_game("connect_four"), CONNECT_FOUR, {"num_simulations": 12})
+    assert (search["num_simulations"], search["cheap_simulations"]) == (12, 3)
+
+
+@pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
+@pytest.mark.parametrize("games", [30, 1e7])
+def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
+    game = load_game(name)
+    report = GameReport(name=game.name, players=game.num_players, mean_plies=game.max_plies / 2, branching=20)
+    search, network = search_settings(game, report, {}), network_settings(game, (3, 32))
+    build_network(game, **network)
+    settings = Settings.model_validate(
+        {
+            "run": {"name": "any", "minutes": 10},
+            "game": {"name": game.name},
+            "search": search,
+            "network": network,
+            **learning_settings(game, report, search, games=games),
+        }
+    )
+    assert settings.training.window.min_positions >= settings.training.batch_size
+
+
+def configured(folder: Path, **sections: object) -> Path:
+    path = folder / "mine.yaml"
+    run, game = {"name": "mine", "auto": True}, {"name": "tic_tac_toe"}
+    path.write_text(yaml.safe_dump({"run": run, "game": game, **sections}))
+    return path
+
+
+@pytest.mark.medium
+def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(tmp_path: Path) -> None:
+    path, said = configured(tmp_path, search={"num_simulations": 24}, network={"channels": 8}), list[str]()
+    overrides = {"run.minutes": 3.0, "training.batch_size": 64}
+    settings = load_settings(path, overrides=overrides)
+    chosen = complete_settings(path, settings, overrides, run_dir=tmp_path / "run", say=said.append)
+    assert (chosen.search.num_simulations, chosen.network.channels, chosen.training.batch_size) == (24, 8, 64)
+    assert (chosen.network.blocks, chosen.search.cheap_simulations) == (2, 6)
+    assert chosen.training.optimizer == "muon" and chosen.training.learning_rate_schedule == "cosine"
+    assert chosen.run.minutes == 3.0 and not chosen.run.auto
+    assert any("evaluations/s" in line for line in said) and len(said) <= 10
+
+
+def test_a_run_that_continues_has_the_settings_that_it_began_with(tmp_path: Path) -> None:
+    path, run_dir = configured(tmp_path, search={"num_simulations": 24}), tmp_path / "run"
+    run_dir.mkdir()
+    begun = load_settings(path, overrides={"run.auto": False, "network.channels": 12, "run.minutes": 60.0})
+    save_resolved(begun, run_dir)
+    overrides = {"run.minutes": 240.0}
+    settings = load_settings(path, overrides=overrides)
+    said = list[str]()
+    continued = complete_settings(path, settings, overrides, run_dir=run_dir, say=said.append)
+    assert (continued.network.channels, continued.search.num_simulations) == (12, 24)
+    assert continued.run.minutes == 240.0 and not said
+
+
+def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
+    path = configured(tmp_path)
+    settings = load_settings(path, overrides={"run.auto": False})
+    assert complete_settings(path, settings, {}, run_dir=tmp_path, say=pytest.fail) is settings
