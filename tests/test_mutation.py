@@ -102,7 +102,7 @@ def judged(*lines: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_detected_faults_are_distinguished_from_survivors() -> None:
     """The tests of worker states check the default times of the settings, but not the default of a heartbeat."""
-    ended = judged("class HeartbeatSeen", "class Sent")
+    ended = judged("class HeartbeatSeen", "class ModelSent")
     assert ended.returncode == 1, ended.stderr
     assert f"| `{WORKER_STATE}` | 1 | 1 | 0 | 0.0% |" in ended.stdout
     assert ": 0  ->  1" in ended.stdout

@@ -38,7 +38,7 @@ REFERENCE_SPEED, REFERENCE_MINUTES = 1.1e6, 28.0
 # Reinforcement Learning Model", ICLR 2023).
 SIZE_EXPONENT = 0.62
 ITERATIONS = 60  # of a run
-EVALUATE_EVERY = 5  # iterations
+EVALUATE_EVERY = 10  # iterations
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
 # moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
 PLIES_PER_POINT = 1200
@@ -155,7 +155,9 @@ def search_settings(game: Game, report: GameReport, given: Mapping[str, Any]) ->
         "opening_random_moves": float(max(1, min(4, round(report.mean_plies / 10)))),
     }
     if game.num_players == 2:
-        settings |= {"lookahead_plies": lookahead_plies(game, report), "match_early_stop": True}
+        plies = lookahead_plies(game, report)
+        settings |= {"lookahead_plies": plies, "match_lookahead_plies": plies + 1 if plies else 0}
+        settings |= {"match_policy_temperature": 1.36, "match_early_stop": True}
     if game.num_players == 2 and report.mean_plies > points_of(game):  # long games, long decided, such as those of Go
         settings["resignation"] = {
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,

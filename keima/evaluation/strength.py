@@ -35,6 +35,8 @@ from keima.search.move_search import Search
 ANCHOR = "random"
 SPRT_PAIRS = 16  # between evaluations of the test
 ANCHOR_SHARE = 0.5  # of the rating games; the rest is against earlier versions
+BEATEN_SHARE = 0.2  # the same once a version has beaten the anchor, whose games say little from then on
+BEATEN = 0.99  # the score from which on it has
 
 
 class Strength:
@@ -67,11 +69,14 @@ class Strength:
         earlier = self._earlier_rated_models(model.model_version)
         halfway = halfway_version(earlier)
         matches = yield from self._play_matches(model, earlier, beside=beside)
-        rating = gain = None
+        rating = gain = progress = first = None
         if self._game.num_players == 2:
             results = self._match_results()
             rating = self._update_ratings(results).get(model_player_name(model.model_version))
             gain = find_elo_gain(results, model.model_version, halfway) if matches and halfway else None
+            first = find_first_to_beat_anchor(results)
+            if first is not None and first < model.model_version and first != halfway:
+                progress = find_elo_gain(results, model.model_version, first)
         many = self._game.num_players > 2
         random_return, random_margin = first_player_mean_return(matches[:1]) if many and matches else (None, None)
         earlier_return, earlier_margin = first_player_mean_return(matches[1:]) if many and matches[1:] else (None, None)
@@ -87,6 +92,9 @@ class Strength:
             elo_gain=gain.elo if gain else None,
             elo_gain_margin=gain.margin if gain else None,
             gain_over=halfway if gain else None,
+            elo_progress=progress.elo if progress else None,
+            elo_progress_margin=progress.margin if progress else None,
+            progress_since=first if progress else None,
             random_not_lost=1 - matches[0].losses / matches[0].scores.size if matches and not many else None,
             random_return=random_return,
             random_return_margin=random_margin,
@@ -129,7 +137,8 @@ class Strength:
             return []
         halfway = halfway_version(earlier)
         opponents = [] if halfway is None else sorted({halfway, max(earlier)})
-        anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
+        share = ANCHOR_SHARE if find_first_to_beat_anchor(self._match_results()) is None else BEATEN_SHARE
+        anchor_pairs = max(1, math.ceil(pairs * share)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
             Pairing(opponent=load_model_file(earlier[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
@@ -280,6 +289,16 @@ def halfway_version(earlier: Mapping[int, Path]) -> int | None:
     return list(earlier)[len(earlier) // 2] if earlier else None
 
 
+def find_first_to_beat_anchor(results: Sequence[PairResult]) -> int | None:
+    """Return the first model version that scored ``BEATEN`` against the random player; None: there is none yet."""
+    scores = {
+        model_player_version(result.first): (result.wins + result.draws / 2, result.wins + result.draws + result.losses)
+        for result in results
+        if result.second == ANCHOR
+    }
+    return min((version for version, (points, games) in scores.items() if points >= BEATEN * games > 0), default=None)
+
+
 def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> Rating | None:
     """How much stronger a version is than an earlier one; None: no chain of games connects them.
 
@@ -292,6 +311,11 @@ def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> 
 def model_player_name(version: int) -> str:
     """Return the name of a model version in matches and ratings."""
     return f"model-{version:06d}"
+
+
+def model_player_version(name: str) -> int:
+    """Return the model version with this name in matches and ratings."""
+    return int(name.removeprefix("model-"))
 
 
 def load_model_file(path: Path) -> Model:

@@ -281,6 +281,14 @@ METRICS: tuple[Metric, ...] = (
         rank=2,
     ),
     Metric(
+        name="evaluation/elo_progress",
+        title="Progress",
+        format=format_elo_gain,
+        help="Elo above the first version that beat a random player; its margin has no share of that player's",
+        margin="evaluation/elo_progress_margin",
+        rank=3,
+    ),
+    Metric(
         name="evaluation/random_return",
         title="Return",
         format=format_return,

@@ -13,6 +13,8 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
         fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
     if evaluation.elo_gain is not None:
         fields.append(f"{_gain_text(evaluation)} on model {evaluation.gain_over}")
+    if evaluation.elo_progress is not None:
+        fields.append(f"{_progress_text(evaluation)} since model {evaluation.progress_since}")
     if evaluation.search_error is not None:
         fields.append(f"search error {format_percent(evaluation.search_error, evaluation.search_error_margin)}")
     if evaluation.policy_error is not None:
@@ -47,6 +49,9 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
         sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
     if evaluation.elo_gain is not None:
         sentences.append(f"Elo {_gain_text(evaluation)} compared with model {evaluation.gain_over}")
+    if evaluation.elo_progress is not None:
+        since = f"model {evaluation.progress_since}, the first that beat a random player"
+        sentences.append(f"Elo {_progress_text(evaluation)} compared with {since}")
     if evaluation.random_return is not None:
         mean = format_return(evaluation.random_return, evaluation.random_return_margin)
         sentences.append(f"Mean return {mean} against random players in all other seats")
@@ -69,6 +74,11 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
 def _gain_text(evaluation: EvaluationReport) -> str:
     assert evaluation.elo_gain is not None
     return format_elo_gain(evaluation.elo_gain, evaluation.elo_gain_margin)
+
+
+def _progress_text(evaluation: EvaluationReport) -> str:
+    assert evaluation.elo_progress is not None
+    return format_elo_gain(evaluation.elo_progress, evaluation.elo_progress_margin)
 
 
 def score_report_text(score: ScoreReport) -> str:

@@ -5,7 +5,7 @@ import pytest
 
 from keima.evaluation.elo import PairResult, decide_sprt, expected_score, log_likelihood_ratio, rate_players
 from keima.evaluation.sparse import SparseFactors, find_elimination_order
-from keima.evaluation.strength import find_elo_gain
+from keima.evaluation.strength import find_elo_gain, find_first_to_beat_anchor
 
 
 def played(first: str, second: str, wins: int, draws: int, losses: int) -> PairResult:
@@ -146,6 +146,18 @@ def test_the_margin_of_a_gain_is_that_of_the_games_between_the_versions_and_not_
     gain = find_elo_gain(results, 2, 1)
     assert gain and gain.elo == pytest.approx(190, abs=10)
     assert gain.margin < 45 < 300 < rate_players(results, "random")["model-000002"].margin
+
+
+def test_the_first_version_that_beats_a_random_player_is_found() -> None:
+    results = [
+        played("model-000012", "random", 40, 0, 0),
+        played("model-000002", "random", 39, 0, 1),
+        played("model-000004", "random", 99, 2, 0),
+        played("model-000004", "model-000002", 0, 0, 9),
+        played("model-000001", "random", 0, 0, 0),
+    ]
+    assert find_first_to_beat_anchor(results) == 4
+    assert find_first_to_beat_anchor(results[1:2]) is None
 
 
 def test_versions_that_no_games_connect_have_no_gain() -> None:

@@ -17,6 +17,9 @@ MEASURED = EvaluationReport(
     elo_gain=120.4,
     elo_gain_margin=30.0,
     gain_over=2,
+    elo_progress=310.0,
+    elo_progress_margin=50.0,
+    progress_since=1,
     random_not_lost=0.99,
 )
 
@@ -25,6 +28,7 @@ def test_metrics_are_fields_pairs_and_sentences() -> None:
     assert strength_fields(MEASURED) == [
         "elo 812 ± 40",
         "+120 ± 30 on model 2",
+        "+310 ± 50 since model 1",
         "search error 2.0 ± 1.0 %",
         "policy error 10.0 %",
     ]
@@ -32,6 +36,7 @@ def test_metrics_are_fields_pairs_and_sentences() -> None:
     assert strength_sentences(MEASURED) == [
         "Elo 812 ± 40, where a random player is 0",
         "Elo +120 ± 30 compared with model 2",
+        "Elo +310 ± 50 compared with model 1, the first that beat a random player",
         "99.0 % of its games with a random player were not lost",
         "It throws away game value in 2.0 ± 1.0 % of solved positions, 10.0 % without search",
     ]

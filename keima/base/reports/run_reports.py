@@ -120,6 +120,9 @@ class EvaluationReport:
     elo_gain: float | None = None  # Elo above the version ``gain_over``, which it has played: the random player's own
     elo_gain_margin: float | None = None  # rating, which is in the margin of ``elo``, is not in this one
     gain_over: int | None = None  # of half the way from the first rated version to this one
+    elo_progress: float | None = None  # Elo above ``progress_since``, the first version that beat the random player
+    elo_progress_margin: float | None = None
+    progress_since: int | None = None
     random_not_lost: float | None = None  # share of games against the random player not lost
     # Mean returns in a game for three and more players, where the network has each seat as often as the others: against
     # random players in all other seats, and against earlier versions there. Margins: half the 95 % interval.
