@@ -37,6 +37,13 @@ REFERENCE_SPEED, REFERENCE_MINUTES = 1.1e6, 28.0
 # The best number of parameters grows with compute to this power (Neumann and Gros, "Scaling Laws for a Multi-Agent
 # Reinforcement Learning Model", ICLR 2023).
 SIZE_EXPONENT = 0.62
+# As many simulations as leave about so many games: Connect Four had 78,600 in 11 minutes with 64 simulations and about
+# 130,000 in 28 with 128, 9x9 Go 61,622 with 64.
+ENOUGH_GAMES = 60_000
+FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
+# Games for each that would be played if every simulation needed an evaluation and games were as long as random ones:
+# 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
+GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 EVALUATE_EVERY = 10  # iterations
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
@@ -74,15 +81,18 @@ def propose_settings(
         given: sections with the settings that are given already, which the others are to fit.
     """
     given = given or {}
-    search = search_settings(game, report, given.get("search", {}))
+    fixed_search, fixed_network = given.get("search", {}), given.get("network", {})
+    search = search_settings(game, report, FEWEST_SIMULATIONS) | fixed_search
     speed = _measure_speed(game, search, REFERENCE)
     games = round(PLIES_PER_POINT * points_of(game) * report.branching**0.5 / report.mean_plies)
     if minutes is None:
         seconds = games * evaluations_per_game(search, report) / speed
         minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
-    chosen, fixed = choose_size(game, report, speed, minutes), given.get("network", {})
-    size = fixed.get("blocks", chosen[0]), fixed.get("channels", chosen[1])
+    blocks, channels = choose_size(game, report, speed, minutes)
+    size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
     evaluations = speed if size == REFERENCE else _measure_speed(game, search, size)
+    simulations = choose_simulations(report, evaluations * minutes * 60)
+    search = search_settings(game, report, fixed_search.get("num_simulations", simulations)) | fixed_search
     games_per_second = evaluations / evaluations_per_game(search, report)
     return Proposal(
         settings={
@@ -110,7 +120,8 @@ def _measure_speed(game: Game, search: Mapping[str, Any], size: tuple[int, int])
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
     """Return the mean number of evaluations of a game; a share of the moves is searched fully, the others cheaply."""
     full = search["full_search_probability"]
-    return report.mean_plies * (full * search["num_simulations"] + (1 - full) * search["cheap_simulations"])
+    per_move = full * search["num_simulations"] + (1 - full) * search["cheap_simulations"]
+    return report.mean_plies * per_move / GAMES_SHARE
 
 
 def points_of(game: Game) -> int:
@@ -140,16 +151,21 @@ def network_settings(game: Game, size: tuple[int, int]) -> dict[str, Any]:
     return settings
 
 
-def search_settings(game: Game, report: GameReport, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the search: 128 simulations with 7 legal moves, 64 with 56, after the shipped configs."""
-    short = report.mean_plies <= SHORT
-    most = 32 if short else 128
-    full = max(32, min(most, round(128 * (7 / max(1.0, report.branching)) ** (1 / 3) / 8) * 8))
-    full = given.get("num_simulations", full)
+def choose_simulations(report: GameReport, evaluations: float) -> int:
+    """Return the simulations of a full search, for so many evaluations in the run."""
+    if report.mean_plies <= SHORT:
+        return SHORT_SIMULATIONS
+    # A quarter of the moves has them all, the others a quarter of them: 7/16 of a full search for a move
+    per_move = evaluations * GAMES_SHARE / (ENOUGH_GAMES * report.mean_plies)
+    return max(FEWEST_SIMULATIONS, min(MOST_SIMULATIONS, round(per_move * 16 / 7 / 8) * 8))
+
+
+def search_settings(game: Game, report: GameReport, simulations: int) -> dict[str, Any]:
+    """Return the search with so many simulations for a move that is learned."""
     settings: dict[str, Any] = {
-        "num_simulations": full,
-        "cheap_simulations": max(1, full // 4),
-        "full_search_probability": 1.0 if short else 0.25,
+        "num_simulations": simulations,
+        "cheap_simulations": max(1, simulations // 4),
+        "full_search_probability": 1.0 if report.mean_plies <= SHORT else 0.25,
         "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
         "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
         "opening_random_moves": float(max(1, min(4, round(report.mean_plies / 10)))),
@@ -162,7 +178,7 @@ def search_settings(game: Game, report: GameReport, given: Mapping[str, Any]) ->
         settings["resignation"] = {
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
         }  # fmt: skip
-    return {**settings, **given}
+    return settings
 
 
 def lookahead_plies(game: Game, report: GameReport) -> int:
@@ -222,7 +238,7 @@ def _list_reasons(
     yield f"this machine: {evaluations:,.0f} evaluations/s beside the learner, so about {games:,.0f} games"
     yield f"network {size[0]}x{size[1]}: the best size grows with speed and time to the power {SIZE_EXPONENT}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
-    yield f"{full} simulations: fewer, the more moves are legal{cheaply}"
+    yield f"{full} simulations: as many as leave {ENOUGH_GAMES:,} games, within bounds{cheaply}"
     if search.get("lookahead_plies"):
         yield f"lookahead_plies {search['lookahead_plies']}: one move may end a game"
     if "resignation" in search:

@@ -8,6 +8,7 @@ import yaml
 from keima.coach.proposal import (
     REFERENCE_MINUTES,
     REFERENCE_SPEED,
+    choose_simulations,
     choose_size,
     complete_settings,
     learning_settings,
@@ -57,16 +58,23 @@ def test_a_game_of_few_moves_has_the_smallest_network_for_any_time() -> None:
 
 def test_search_follows_the_game() -> None:
     four, go = load_game("connect_four"), load_game("go", size=9)
-    assert search_settings(four, CONNECT_FOUR, {})["num_simulations"] == 128
-    assert search_settings(go, GO, {})["num_simulations"] == 64
-    assert "resignation" in search_settings(go, GO, {}) and "resignation" not in search_settings(four, CONNECT_FOUR, {})
+    assert "resignation" in search_settings(go, GO, 64) and "resignation" not in search_settings(four, CONNECT_FOUR, 64)
     assert (lookahead_plies(four, CONNECT_FOUR), lookahead_plies(go, GO)) == (2, 0)
     assert lookahead_plies(example("othello"), OTHELLO) == 0, "no move ends a game of Othello early"
 
 
-def test_what_goes_with_a_given_setting_follows_it() -> None:
-    search = search_settings(load_game("connect_four"), CONNECT_FOUR, {"num_simulations": 12})
-    assert (search["num_simulations"], search["cheap_simulations"]) == (12, 3)
+@pytest.mark.parametrize(
+    ("report", "evaluations", "simulations"),
+    [
+        (CONNECT_FOUR, 26_000 * 11 * 60, 64),  # the quickstart
+        (CONNECT_FOUR, 26_000 * 28 * 60, 128),
+        (GO, 15_000 * 118 * 60, 72),
+        (GO, 15_000 * 10 * 60, 48),
+        (GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5), 1e9, 32),
+    ],
+)
+def test_simulations_grow_once_there_are_many_games(report: GameReport, evaluations: float, simulations: int) -> None:
+    assert choose_simulations(report, evaluations) == simulations
 
 
 @pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
@@ -74,7 +82,7 @@ def test_what_goes_with_a_given_setting_follows_it() -> None:
 def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
     game = load_game(name)
     report = GameReport(name=game.name, players=game.num_players, mean_plies=game.max_plies / 2, branching=20)
-    search, network = search_settings(game, report, {}), network_settings(game, (3, 32))
+    search, network = search_settings(game, report, 48), network_settings(game, (3, 32))
     build_network(game, **network)
     settings = Settings.model_validate(
         {
