@@ -80,11 +80,19 @@ def main() -> int:
 def run_verb(verb: str, words: list[str]) -> int:
     """Run the program of a verb with these words; returns its exit code."""
     sys.argv = [f"keima {verb}", *VERBS[verb].words, *words]
-    if find_spec(VERBS[verb].module) is None:  # the wheel that a main node sends to its workers
+    if not is_installed(VERBS[verb].module):  # the wheel that a main node sends to its workers
         print(f"keima {verb}: this installation is for workers and has only `keima worker`", file=sys.stderr)
         return 2
     runpy.run_module(VERBS[verb].module, run_name="__main__")
     return 0
+
+
+def is_installed(module: str) -> bool:
+    """Return whether there is such a module."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor the room that it is in
+        return False
 
 
 def help_text() -> str:
