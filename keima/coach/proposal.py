@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from keima.base.system.limits import count_usable_cores
-from keima.config.load import error_at_setting, given_keys, load_settings, override
+from keima.config.load import error_at_setting, flatten, load_settings, override, read_given_settings
 from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
 from keima.config.sections.search import SearchSettings
@@ -91,20 +91,22 @@ def propose_settings(
     blocks, channels = choose_size(game, report, speed, minutes)
     size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
     evaluations = speed if size == REFERENCE else _measure_speed(game, search, size)
-    simulations = choose_simulations(report, evaluations * minutes * 60)
+    simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
     search = search_settings(game, report, fixed_search.get("num_simulations", simulations)) | fixed_search
     games_per_second = evaluations / evaluations_per_game(search, report)
     return Proposal(
         settings={
             "network": network_settings(game, size),
             "search": search,
-            **learning_settings(game, report, search, games=games_per_second * minutes * 60),
+            **learning_settings(
+                game, report, search, games=games_per_second * minutes * 60, fixed=given.get("training", {})
+            ),
         },
         minutes=minutes,
         games_per_second=games_per_second,
         games=games,
         cores=count_usable_cores(),
-        reasons=tuple(_list_reasons(game, report, search, size, evaluations, minutes)),
+        reasons=tuple(_list_reasons(game, report, search, size, evaluations, minutes, given)),
     )
 
 
@@ -188,16 +190,23 @@ def lookahead_plies(game: Game, report: GameReport) -> int:
     return 2 if report.branching <= 10 else 1 if report.branching <= 50 else 0
 
 
-def learning_settings(game: Game, report: GameReport, search: Mapping[str, Any], *, games: float) -> Sections:
-    """Return the sections that depend on the number of games of the run."""
+def learning_settings(
+    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any] | None = None
+) -> Sections:
+    """Return the sections that depend on the number of games of the run; ``fixed`` are given settings of training."""
     per_iteration = max(50, min(2000, round(games / ITERATIONS / 50) * 50))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
+    fixed = fixed or {}
+    window = fixed.get("window", {})
+    batch = fixed.get("batch_size", 128 if points_of(game) <= 64 else 256)
+    least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
+    least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if competitive else {}
     return {
         "self_play": {"games_per_worker": max(20, per_iteration // 4), "cache_positions": 200_000},
         "training": {
-            "batch_size": 128 if points_of(game) <= 64 else 256,
+            "batch_size": min(batch, least),
             "learning_rate": 2e-3,
             **optimizer,
             "learning_rate_schedule": "cosine",
@@ -206,8 +215,8 @@ def learning_settings(game: Game, report: GameReport, search: Mapping[str, Any],
             "games_per_iteration": per_iteration,
             "steps_per_model": 200,
             "window": {
-                "min_positions": int(max(1000, min(10_000, float(f"{learned / 50:.1g}")))),
-                "max_positions": 1_000_000,
+                "min_positions": least,
+                "max_positions": max(1_000_000, least),
                 "growth_exponent": 0.9,
             },
         },
@@ -227,6 +236,7 @@ def _list_reasons(
     size: tuple[int, int],
     evaluations: float,
     minutes: float,
+    given: Mapping[str, Any],
 ) -> Iterator[str]:
     """Yield why the settings are what they are, line by line."""
     games = evaluations * minutes * 60 / evaluations_per_game(search, report)
@@ -236,14 +246,20 @@ def _list_reasons(
         f"average, {report.draws:.0%} draws in random games"
     )
     yield f"this machine: {evaluations:,.0f} evaluations/s beside the learner, so about {games:,.0f} games"
-    yield f"network {size[0]}x{size[1]}: the best size grows with speed and time to the power {SIZE_EXPONENT}"
+    is_given = {"blocks", "channels"} & given.get("network", {}).keys()
+    why = "as given" if is_given else f"the best size grows with speed and time to the power {SIZE_EXPONENT}"
+    yield f"network {size[0]}x{size[1]}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
-    yield f"{full} simulations: as many as leave {ENOUGH_GAMES:,} games, within bounds{cheaply}"
+    is_given = "num_simulations" in given.get("search", {})
+    why = "as given" if is_given else f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
+    yield f"{full} simulations: {why}{cheaply}"
     if search.get("lookahead_plies"):
         yield f"lookahead_plies {search['lookahead_plies']}: one move may end a game"
     if "resignation" in search:
         yield "resignation: games go on long after they are decided"
-    yield f"learning rate and window: over {minutes:g} minutes"
+    unlimited = given.get("run", {}).get("minutes") is None
+    why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
+    yield f"learning rate and window: over {minutes:g} minutes{why}"
 
 
 def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
@@ -257,28 +273,29 @@ def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -
     return yaml.safe_dump(settings, sort_keys=False)
 
 
-def complete_settings(
-    path: Path, settings: Settings, overrides: Mapping[str, Any], *, run_dir: Path, say: Callable[[str], None]
+def load_run_settings(
+    path: Path, overrides: Mapping[str, Any], *, run_dir: Path | None, say: Callable[[str], None]
 ) -> Settings:
-    """Return the settings with those that neither the file nor ``overrides`` give, if ``run.auto`` asks for them.
+    """Return the settings in a file; with ``run.auto``, those that neither it nor ``overrides`` give are chosen.
 
     They are chosen when a run begins. A run that continues has those that it began with.
 
     Args:
         path: the file.
-        settings: read from it, with ``overrides``.
         overrides: values that replace those of the file, by dotted key.
-        run_dir: the run's folder.
+        run_dir: the run's folder; None: the one that the settings name.
         say: tells what is measured, and the choice with its reasons, line by line.
 
     Raises:
         GameDoesNotAnswer: the game does not even run.
-        ConfigError: the game is not what it must be, or a given setting does not go with those chosen.
+        ConfigError: a setting is invalid, or the game is not what it must be.
     """
-    if not settings.run.auto:
-        return settings
-    flat = dict(_flatten(settings.model_dump(mode="json")))
-    given = {key: flat[key] for key in (given_keys(path) | overrides.keys()) & flat.keys()} | {"run.auto": False}
+    given = read_given_settings(path) | dict(overrides)
+    if not given.get("run.auto"):
+        return load_settings(path, overrides=overrides)
+    settings = load_settings(path, overrides={**_placeholders(given), **overrides})
+    run_dir = run_dir or Path(settings.run.directory) / settings.run.name
+    given |= {"run.auto": False}
     begun = run_dir / "config.yaml"
     if begun.exists():
         fixed = ("game.", "network.")
@@ -288,30 +305,33 @@ def complete_settings(
     report = examine_in_process(str(path_of(name)) if is_own(name) else name, options, seconds=EXAMINING_SECONDS)
     if report.broken:
         raise error_at_setting(path, ("game",), report.broken)
-    proposal = propose_settings(
-        load_game(name, **options), report, minutes=settings.run.minutes, given=_nest(given.items())
-    )
+    minutes = given.get("run.minutes")
+    proposal = propose_settings(load_game(name, **options), report, minutes=minutes, given=_nest(given.items()))
     for line in proposal.reasons:
         say(line)
     needed = proposal.hours * 60
     if proposal.minutes < needed:
         say(
-            f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about {needed:.0f} "
+            f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about {needed:.2g} "
             "minutes here until a network plays sensibly"
         )
-    chosen = {key: value for key, value in _flatten(proposal.settings) if key not in given}
+    chosen = {key: value for key, value in flatten(proposal.settings) if key not in given}
     if is_own(settings.network.type):  # it has options of its own
         chosen = {key: value for key, value in chosen.items() if not key.startswith("network.")}
     return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})
 
 
-def _flatten(sections: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each setting by its dotted key."""
-    for key, value in sections.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+def _placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for settings that are not given yet, with which all valid given ones are valid together."""
+    most = given.get("training.window.max_positions", 2**20)
+    free = {
+        "search.num_simulations": 100_000,
+        "search.cheap_simulations": 1,
+        "training.window.min_positions": min(most, 2**16) if isinstance(most, int) else 2**16,
+        "training.window.max_positions": 2**62,
+        "run.minutes": 1.0,
+    }
+    return {key: value for key, value in free.items() if key not in given}
 
 
 def _nest(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:

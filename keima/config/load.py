@@ -204,22 +204,23 @@ def _note_renamed(path: Path, line: int, older: str, name: str) -> None:
     log.warning("%s: line %d: %s is called %s now; the older name still works", path, line, older, name)
 
 
-def given_keys(path: Path) -> set[str]:
-    """Return the dotted keys of the settings that the file at ``path`` gives, without those of sections.
+def read_given_settings(path: Path) -> dict[str, Any]:
+    """Return the settings that the file at ``path`` gives, as it gives them, by dotted key.
 
     Raises:
         ConfigError: the file is missing, too large or not YAML.
     """
     document, _ = _read(path)
-    return set(_leaf_keys(document))
+    return dict(flatten(document))
 
 
-def _leaf_keys(document: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from _leaf_keys(value, f"{prefix}{key}.")
+def flatten(sections: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting in nested sections by its dotted key."""
+    for key, value in sections.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}"
+            yield f"{prefix}{key}", value
 
 
 def read_value(text: str) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 
 from keima.base.named import find_experiment
 from keima.base.reports.run_reports import IterationReport, Observer
-from keima.coach.proposal import complete_settings
-from keima.config.load import load_settings
+from keima.coach.proposal import load_run_settings
 from keima.trainers.run import local_backend_maker, train_run
 
 log = logging.getLogger(__name__)
@@ -38,9 +37,8 @@ def train(
         RunLocked: another process works on this run.
     """
     path = find_experiment(str(config))
-    settings = load_settings(path, overrides=dict(overrides or {}))
+    settings = load_run_settings(path, overrides or {}, run_dir=Path(run_dir) if run_dir else None, say=log.info)
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
-    settings = complete_settings(path, settings, overrides or {}, run_dir=folder, say=log.info)
     if settings.distributed.enabled:
         raise ValueError(f"{path}: distributed.enabled uses other machines; train with keima train, or set it to false")
     end = train_run(

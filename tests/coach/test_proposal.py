@@ -10,8 +10,8 @@ from keima.coach.proposal import (
     REFERENCE_SPEED,
     choose_simulations,
     choose_size,
-    complete_settings,
     learning_settings,
+    load_run_settings,
     lookahead_plies,
     network_settings,
     points_of,
@@ -105,12 +105,11 @@ def configured(folder: Path, **sections: object) -> Path:
 
 @pytest.mark.medium
 def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(tmp_path: Path) -> None:
-    path, said = configured(tmp_path, search={"num_simulations": 24}, network={"channels": 8}), list[str]()
-    overrides = {"run.minutes": 3.0, "training.batch_size": 64}
-    settings = load_settings(path, overrides=overrides)
-    chosen = complete_settings(path, settings, overrides, run_dir=tmp_path / "run", say=said.append)
-    assert (chosen.search.num_simulations, chosen.network.channels, chosen.training.batch_size) == (24, 8, 64)
-    assert (chosen.network.blocks, chosen.search.cheap_simulations) == (2, 6)
+    path, said = configured(tmp_path, search={"num_simulations": 12}, network={"channels": 8}), list[str]()
+    overrides = {"run.minutes": 3.0, "training.batch_size": 40_000}
+    chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=said.append)
+    assert (chosen.search.num_simulations, chosen.network.channels, chosen.training.batch_size) == (12, 8, 40_000)
+    assert (chosen.network.blocks, chosen.search.cheap_simulations) == (2, 3)
     assert chosen.training.optimizer == "muon" and chosen.training.learning_rate_schedule == "cosine"
     assert chosen.run.minutes == 3.0 and not chosen.run.auto
     assert any("evaluations/s" in line for line in said) and len(said) <= 10
@@ -122,14 +121,13 @@ def test_a_run_that_continues_has_the_settings_that_it_began_with(tmp_path: Path
     begun = load_settings(path, overrides={"run.auto": False, "network.channels": 12, "run.minutes": 60.0})
     save_resolved(begun, run_dir)
     overrides = {"run.minutes": 240.0}
-    settings = load_settings(path, overrides=overrides)
     said = list[str]()
-    continued = complete_settings(path, settings, overrides, run_dir=run_dir, say=said.append)
+    continued = load_run_settings(path, overrides, run_dir=run_dir, say=said.append)
     assert (continued.network.channels, continued.search.num_simulations) == (12, 24)
     assert continued.run.minutes == 240.0 and not said
 
 
 def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
-    path = configured(tmp_path)
-    settings = load_settings(path, overrides={"run.auto": False})
-    assert complete_settings(path, settings, {}, run_dir=tmp_path, say=pytest.fail) is settings
+    path, overrides = configured(tmp_path), {"run.auto": False}
+    settings = load_run_settings(path, overrides, run_dir=tmp_path, say=pytest.fail)
+    assert settings == load_settings(path, overrides=overrides)

@@ -3,7 +3,7 @@
 A server that has imported what they need forks each of them: a process starts in milliseconds instead of seconds, and
 they share the memory of all code. The server imports in the background, so a program that calls ``prepare_fork_server``
 first loads PyTorch in the same time as the server does. A program has one server; what it imports is a module that
-begins with ``shield_fork_server`` (keima/cluster/local/preload.py, keima/play/arena/preload.py).
+imports under ``shield_fork_server`` (keima/cluster/local/preload.py, keima/play/arena/preload.py).
 
 This file is imported before everything that takes long to import: it needs only Python's standard library.
 """
@@ -47,15 +47,19 @@ def open_pipe() -> tuple[Connection, Connection]:
     return multiprocessing.Pipe(duplex=False)
 
 
-def shield_fork_server() -> None:
-    """Prepare the server, in the module that it imports: it survives what ends its processes, and exits with its
-    parent.
+@contextmanager
+def shield_fork_server() -> Iterator[None]:
+    """Prepare the server, in the module that it imports, for imports within this context: it survives what ends its
+    processes, and exits with its parent.
 
     A closed terminal and the end of a system service signal every process at once. The server must outlive its
-    processes, whose exit codes it hands on.
+    processes, whose exit codes it hands on. multiprocessing has it ignore Ctrl-C too, but only after these imports.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     die_with_starter(signal.SIGKILL)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, handler)  # its processes have this one
 
 
 def start_process(

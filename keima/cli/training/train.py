@@ -79,7 +79,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     add_setting(add, "--iterations", "run.iterations")
     add_setting(add, "--minutes", "run.minutes")
-    add("--hours", type=number(above=0), help="the same limit in hours; with run.auto, settings are chosen for it")
+    add(
+        "--hours",
+        type=number(above=0),
+        help="the same limit in hours; with run.auto, settings are chosen for it",
+    )
     add_setting(add, "--seed", "run.seed")
     add_set(add)
     smoke = "smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given"
@@ -90,7 +94,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.hours and getattr(arguments, "run.minutes"):
         parser.error("--hours and --minutes both limit the run: give one of them")
     if arguments.hours:
-        setattr(arguments, "run.minutes", arguments.hours * 60)
+        setattr(arguments, "run.minutes", round(arguments.hours * 60, 6))
     arguments.game = None
     if resumes and not (arguments.what or arguments.config or arguments.run_dir):
         parser.error(f"name the run to continue; runs here: {list_run_names()}")
@@ -147,7 +151,7 @@ from rich.console import Console
 
 from keima.base.system.start import print_status
 from keima.cli.new_game import write_config
-from keima.coach.proposal import complete_settings
+from keima.coach.proposal import load_run_settings
 from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
@@ -163,7 +167,11 @@ def begin_training(arguments: argparse.Namespace) -> int:
     if arguments.game and not arguments.config.exists():
         write_config(arguments.game, arguments.config)
         print_status(f"wrote {arguments.config}: settings that you give there stay, the others are chosen now")
-    path, settings = read_settings(arguments)
+    try:
+        path, settings = read_settings(arguments)
+    except KeyboardInterrupt:
+        print_status("stopped before the run began; nothing of it was written")
+        return INTERRUPTED
     with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
             return lead_training(arguments, path, settings, ranks)
@@ -199,10 +207,8 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     path, resumed = config_path(arguments), resumed_config_path(arguments)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
-    settings = load_settings(path, overrides=overrides)
-    run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-    if not arguments.smoke:
-        settings = complete_settings(path, settings, overrides, run_dir=run_dir, say=print_status)
+    chooses = {"run.auto": False} if arguments.smoke else {}
+    settings = load_run_settings(path, overrides | chooses, run_dir=arguments.run_dir, say=print_status)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)
     if arguments.smoke:
@@ -242,6 +248,10 @@ def print_summary(run_dir: Path, end: RunEnd, *, distributed: bool) -> None:
         simulations = end.report.evaluation.num_simulations
         for sentence in strength_sentences(end.report.evaluation):
             console.print(f"{sentence} ({simulations} simulations a move).", soft_wrap=True)
+    if not end.report and not end.stopped:
+        console.print(
+            "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."
+        )
     resume = keima(f"resume {run_dir}{' --distributed' if distributed else ''}") if end.stopped else ""
     for line in next_steps(run_dir, play=True, resume=resume):
         console.print(line, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from keima.base.system.processes import shield_fork_server
 
-shield_fork_server()
-
-import keima.cluster.local.learner_ranks
-import keima.cluster.local.processes  # noqa: F401
+with shield_fork_server():
+    import keima.cluster.local.learner_ranks
+    import keima.cluster.local.processes  # noqa: F401

@@ -2,7 +2,6 @@
 
 from keima.base.system.processes import shield_fork_server
 
-shield_fork_server()
-
-import keima.play.arena.match_slice
-import keima.play.arena.score_slice  # noqa: F401
+with shield_fork_server():
+    import keima.play.arena.match_slice
+    import keima.play.arena.score_slice  # noqa: F401

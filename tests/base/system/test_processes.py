@@ -13,6 +13,8 @@ from keima.base.system.processes import start_process
 from keima.cluster.local.processes import PRELOAD
 from tests.cluster.local.short_lived import PATIENCE, idle, write_device
 from tests.lab.processes import parent, state, wait_until
+from tests.programs import heed_ctrl_c
+from tests.sources import ROOT
 
 PROGRAM = """
 import signal, sys, time
@@ -70,3 +72,24 @@ def test_processes_have_the_current_environment_and_end_by_termination(
     process.join(PATIENCE)
     assert process.exitcode == -signal.SIGTERM
     assert process not in active_children()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("preload", ["keima.cluster.local.preload", "keima.play.arena.preload"])
+def test_ctrl_c_while_the_server_imports_says_nothing(preload: str) -> None:
+    program = f"""
+import importlib.abc, os, signal, sys
+
+class Interrupter(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupter())
+import {preload}
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, preexec_fn=heed_ctrl_c
+    )
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
