@@ -201,7 +201,7 @@ def test_invalid_input_is_reported_and_skipped(engine_command: list[str]) -> Non
         "'xyzzy'",
         "no option 'Contempt'",
         "Hash cannot be 'lots'",
-        "setoption is followed",
+        "setoption expects name",
         "move 2: e2e4 is not legal",
     ):
         assert any(told in line for line in lines if line.startswith("info string")), told
