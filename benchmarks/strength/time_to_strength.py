@@ -43,7 +43,7 @@ from benchmarks.speed.evaluator import make_call
 from keima.base.files import write_atomically
 from keima.base.reports.intervals import mean_margin
 from keima.config.flags import number, whole
-from keima.config.load import ConfigError, load_settings, override
+from keima.config.load import ConfigError, apply_overrides, load_settings
 from keima.config.schema import Settings
 from keima.games import load_game
 from keima.networks.files.model import canary_positions
@@ -160,8 +160,7 @@ def complete_run(run: Run, config: Path, settings: Settings, changes: Mapping[st
     for section in ("game", "network"):
         if module := document.get(section, {}).get("module"):
             document[section]["module"] = str((config.parent / module).resolve())
-    for key, value in {**changes, **run.contestant.changes, "run.seed": run.seed}.items():
-        override(document, key.split("."), value)
+    apply_overrides(document, {**changes, **run.contestant.changes, "run.seed": run.seed})
     write_atomically(run.file("yaml"), yaml.safe_dump(document).encode())
     line = [sys.executable, "-m", "keima", "train", "--config", str(run.file("yaml")), "--run-dir", str(run.path)]
     begun = ["--resume"] if (run.path / "run.db").exists() else []

@@ -6,7 +6,7 @@ docs/results: Connect Four for 28 minutes on two cores with AVX-512, Go on 7 x 7
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from keima.base.system.limits import count_usable_cores
-from keima.config.load import error_at_setting, flatten, load_settings, override, read_given_settings
+from keima.config.load import apply_overrides, error_at_setting, flatten, load_settings, read_given_settings
 from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
 from keima.config.sections.search import SearchSettings
@@ -40,6 +40,7 @@ SIZE_EXPONENT = 0.62
 # As many simulations as leave about so many games: Connect Four had 78,600 in 11 minutes with 64 simulations and about
 # 130,000 in 28 with 128, 9x9 Go 61,622 with 64.
 ENOUGH_GAMES = 60_000
+FULL_SHARE, CHEAP_SHARE = 0.25, 0.25  # of moves with a full search; of its simulations, those of the other moves
 FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
 # Games for each that would be played if every simulation needed an evaluation and games were as long as random ones:
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
@@ -61,7 +62,6 @@ class Proposal:
     games_per_second: float
     games: int  # until a network plays sensibly
     cores: int
-    reasons: tuple[str, ...]  # at most ten lines
 
     @property
     def hours(self) -> float:
@@ -106,7 +106,6 @@ def propose_settings(
         games_per_second=games_per_second,
         games=games,
         cores=count_usable_cores(),
-        reasons=tuple(_list_reasons(game, report, search, size, evaluations, minutes, given)),
     )
 
 
@@ -157,17 +156,17 @@ def choose_simulations(report: GameReport, evaluations: float) -> int:
     """Return the simulations of a full search, for so many evaluations in the run."""
     if report.mean_plies <= SHORT:
         return SHORT_SIMULATIONS
-    # A quarter of the moves has them all, the others a quarter of them: 7/16 of a full search for a move
     per_move = evaluations * GAMES_SHARE / (ENOUGH_GAMES * report.mean_plies)
-    return max(FEWEST_SIMULATIONS, min(MOST_SIMULATIONS, round(per_move * 16 / 7 / 8) * 8))
+    full = per_move / (FULL_SHARE + (1 - FULL_SHARE) * CHEAP_SHARE)
+    return max(FEWEST_SIMULATIONS, min(MOST_SIMULATIONS, round(full / 8) * 8))
 
 
 def search_settings(game: Game, report: GameReport, simulations: int) -> dict[str, Any]:
     """Return the search with so many simulations for a move that is learned."""
     settings: dict[str, Any] = {
         "num_simulations": simulations,
-        "cheap_simulations": max(1, simulations // 4),
-        "full_search_probability": 1.0 if report.mean_plies <= SHORT else 0.25,
+        "cheap_simulations": max(1, int(simulations * CHEAP_SHARE)),
+        "full_search_probability": 1.0 if report.mean_plies <= SHORT else FULL_SHARE,
         "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
         "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
         "opening_random_moves": float(max(1, min(4, round(report.mean_plies / 10)))),
@@ -191,12 +190,11 @@ def lookahead_plies(game: Game, report: GameReport) -> int:
 
 
 def learning_settings(
-    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any] | None = None
+    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any]
 ) -> Sections:
     """Return the sections that depend on the number of games of the run; ``fixed`` are given settings of training."""
     per_iteration = max(50, min(2000, round(games / ITERATIONS / 50) * 50))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
-    fixed = fixed or {}
     window = fixed.get("window", {})
     batch = fixed.get("batch_size", 128 if points_of(game) <= 64 else 256)
     least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
@@ -229,17 +227,11 @@ def learning_settings(
     }
 
 
-def _list_reasons(
-    game: Game,
-    report: GameReport,
-    search: Mapping[str, Any],
-    size: tuple[int, int],
-    evaluations: float,
-    minutes: float,
-    given: Mapping[str, Any],
-) -> Iterator[str]:
-    """Yield why the settings are what they are, line by line."""
-    games = evaluations * minutes * 60 / evaluations_per_game(search, report)
+def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why the proposed settings are what they are, in at most ten lines."""
+    network, search = proposal.settings["network"], proposal.settings["search"]
+    evaluations = proposal.games_per_second * evaluations_per_game(search, report)
+    games = proposal.games_per_second * proposal.minutes * 60
     full, cheap, share = (search[key] for key in ("num_simulations", "cheap_simulations", "full_search_probability"))
     yield (
         f"game: {points_of(game)} points, {report.branching:.1f} legal moves and {report.mean_plies:.0f} plies on "
@@ -248,7 +240,7 @@ def _list_reasons(
     yield f"this machine: {evaluations:,.0f} evaluations/s beside the learner, so about {games:,.0f} games"
     is_given = {"blocks", "channels"} & given.get("network", {}).keys()
     why = "as given" if is_given else f"the best size grows with speed and time to the power {SIZE_EXPONENT}"
-    yield f"network {size[0]}x{size[1]}: {why}"
+    yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
     is_given = "num_simulations" in given.get("search", {})
     why = "as given" if is_given else f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
@@ -259,7 +251,7 @@ def _list_reasons(
         yield "resignation: games go on long after they are decided"
     unlimited = given.get("run", {}).get("minutes") is None
     why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
-    yield f"learning rate and window: over {minutes:g} minutes{why}"
+    yield f"learning rate and window: over {proposal.minutes:g} minutes{why}"
 
 
 def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
@@ -294,7 +286,7 @@ def load_run_settings(
     if not given.get("run.auto"):
         return load_settings(path, overrides=overrides)
     settings = load_settings(path, overrides={**_placeholders(given), **overrides})
-    run_dir = run_dir or Path(settings.run.directory) / settings.run.name
+    run_dir = run_dir or settings.run.folder
     given |= {"run.auto": False}
     begun = run_dir / "config.yaml"
     if begun.exists():
@@ -305,9 +297,11 @@ def load_run_settings(
     report = examine_in_process(str(path_of(name)) if is_own(name) else name, options, seconds=EXAMINING_SECONDS)
     if report.broken:
         raise error_at_setting(path, ("game",), report.broken)
-    minutes = given.get("run.minutes")
-    proposal = propose_settings(load_game(name, **options), report, minutes=minutes, given=_nest(given.items()))
-    for line in proposal.reasons:
+    sections: Sections = {}
+    apply_overrides(sections, given)
+    game = load_game(name, **options)
+    proposal = propose_settings(game, report, minutes=given.get("run.minutes"), given=sections)
+    for line in list_reasons(game, report, proposal, sections):
         say(line)
     needed = proposal.hours * 60
     if proposal.minutes < needed:
@@ -332,11 +326,3 @@ def _placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
         "run.minutes": 1.0,
     }
     return {key: value for key, value in free.items() if key not in given}
-
-
-def _nest(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return settings by dotted key as sections."""
-    sections: dict[str, Any] = {}
-    for key, value in settings:
-        override(sections, key.split("."), value)
-    return sections

@@ -142,8 +142,7 @@ def load_section(
     document, node = _read(path)
     if (path.parent / VERSIONS).exists():
         _complete_copy(document)
-    for key, value in overrides.items():
-        override(document, key.split("."), value)
+    apply_overrides(document, overrides)
     try:
         return kind.model_validate(document, context={"config": copy_of or path})
     except ValidationError as error:
@@ -235,13 +234,17 @@ def read_value(text: str) -> Any:
         raise ValueError(f"{text} is not YAML: {str(error).splitlines()[0]}") from None
 
 
-def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
-    """Set ``value`` in nested mappings; where one is not a mapping, leave that to the validation."""
-    for key in keys[:-1]:
-        document = document.setdefault(key, {})
-        if not isinstance(document, dict):
-            return
-    document[keys[-1]] = value
+def apply_overrides(document: dict[Any, Any], overrides: Mapping[str, Any]) -> None:
+    """Set values by dotted key in nested mappings; where one is not a mapping, leave that to the validation."""
+    for dotted, value in overrides.items():
+        section: Any = document
+        *names, key = dotted.split(".")
+        for name in names:
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
+                break
+        else:
+            section[key] = value
 
 
 def _list_problems(

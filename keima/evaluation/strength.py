@@ -68,13 +68,13 @@ class Strength:
             ).share
         earlier = self._earlier_rated_models(model.model_version)
         halfway = halfway_version(earlier)
-        matches = yield from self._play_matches(model, earlier, beside=beside)
-        rating = gain = progress = first = None
+        first = find_first_to_beat_anchor(self._match_results())
+        matches = yield from self._play_matches(model, earlier, is_anchor_beaten=first is not None, beside=beside)
+        rating = gain = progress = None
         if self._game.num_players == 2:
             results = self._match_results()
             rating = self._update_ratings(results).get(model_player_name(model.model_version))
             gain = find_elo_gain(results, model.model_version, halfway) if matches and halfway else None
-            first = find_first_to_beat_anchor(results)
             if first is not None and first < model.model_version and first != halfway:
                 progress = find_elo_gain(results, model.model_version, first)
         many = self._game.num_players > 2
@@ -130,14 +130,16 @@ class Strength:
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_per_round()))
 
-    def _play_matches(self, model: Model, earlier: Mapping[int, Path], *, beside: bool) -> Steps[list[MatchResult]]:
+    def _play_matches(
+        self, model: Model, earlier: Mapping[int, Path], *, is_anchor_beaten: bool, beside: bool
+    ) -> Steps[list[MatchResult]]:
         """Play the anchor and two of the earlier rated versions; return the matches, the anchor's first, or none."""
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
             return []
         halfway = halfway_version(earlier)
         opponents = [] if halfway is None else sorted({halfway, max(earlier)})
-        share = ANCHOR_SHARE if find_first_to_beat_anchor(self._match_results()) is None else BEATEN_SHARE
+        share = BEATEN_SHARE if is_anchor_beaten else ANCHOR_SHARE
         anchor_pairs = max(1, math.ceil(pairs * share)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [

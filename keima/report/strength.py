@@ -12,9 +12,11 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
     if evaluation.elo is not None:
         fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
     if evaluation.elo_gain is not None:
-        fields.append(f"{_gain_text(evaluation)} on model {evaluation.gain_over}")
+        gain = format_elo_gain(evaluation.elo_gain, evaluation.elo_gain_margin)
+        fields.append(f"{gain} on model {evaluation.gain_over}")
     if evaluation.elo_progress is not None:
-        fields.append(f"{_progress_text(evaluation)} since model {evaluation.progress_since}")
+        gain = format_elo_gain(evaluation.elo_progress, evaluation.elo_progress_margin)
+        fields.append(f"{gain} since model {evaluation.progress_since}")
     if evaluation.search_error is not None:
         fields.append(f"search error {format_percent(evaluation.search_error, evaluation.search_error_margin)}")
     if evaluation.policy_error is not None:
@@ -48,10 +50,12 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
     if evaluation.elo is not None:
         sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
     if evaluation.elo_gain is not None:
-        sentences.append(f"Elo {_gain_text(evaluation)} compared with model {evaluation.gain_over}")
+        gain = format_elo_gain(evaluation.elo_gain, evaluation.elo_gain_margin)
+        sentences.append(f"Elo {gain} compared with model {evaluation.gain_over}")
     if evaluation.elo_progress is not None:
+        gain = format_elo_gain(evaluation.elo_progress, evaluation.elo_progress_margin)
         since = f"model {evaluation.progress_since}, the first that beat a random player"
-        sentences.append(f"Elo {_progress_text(evaluation)} compared with {since}")
+        sentences.append(f"Elo {gain} compared with {since}")
     if evaluation.random_return is not None:
         mean = format_return(evaluation.random_return, evaluation.random_return_margin)
         sentences.append(f"Mean return {mean} against random players in all other seats")
@@ -69,16 +73,6 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
     if evaluation.score is not None:
         sentences.append(f"Mean score of {evaluation.score.games:,} games: {score_report_text(evaluation.score)}")
     return sentences
-
-
-def _gain_text(evaluation: EvaluationReport) -> str:
-    assert evaluation.elo_gain is not None
-    return format_elo_gain(evaluation.elo_gain, evaluation.elo_gain_margin)
-
-
-def _progress_text(evaluation: EvaluationReport) -> str:
-    assert evaluation.elo_progress is not None
-    return format_elo_gain(evaluation.elo_progress, evaluation.elo_progress_margin)
 
 
 def score_report_text(score: ScoreReport) -> str:

@@ -38,7 +38,7 @@ def train(
     """
     path = find_experiment(str(config))
     settings = load_run_settings(path, overrides or {}, run_dir=Path(run_dir) if run_dir else None, say=log.info)
-    folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
+    folder = Path(run_dir) if run_dir else settings.run.folder
     if settings.distributed.enabled:
         raise ValueError(f"{path}: distributed.enabled uses other machines; train with keima train, or set it to false")
     end = train_run(

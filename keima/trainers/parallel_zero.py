@@ -63,7 +63,7 @@ class ParallelZeroTrainer:
         self.model, self.rules = model, rules
         self.settings = settings or trainer_settings(rules)
         self.num_workers, self.workers_per_gpu = num_workers, workers_per_gpu
-        self.run_dir = Path(self.settings.run.directory) / self.settings.run.name
+        self.run_dir = self.settings.run.folder
         self.resume, self.stopped = resume, False
         self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
         self.epochs_before = epochs_before

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from keima.cluster.local.worker_devices import Spread
-from keima.config.load import load_settings, override
+from keima.config.load import apply_overrides, load_settings
 from keima.config.own_modules import stem_of
 from keima.config.schema import Settings
 from keima.games import Game, load_game
@@ -69,8 +69,7 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
     """
     document = default_settings(rules)
     document["run"] = {"name": f"{stem_of(rules.name)}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": DEFAULT_EPOCHS}
-    for key, value in (overrides or {}).items():
-        override(document, key.split("."), value)
+    apply_overrides(document, overrides or {})
     return validate_settings(document)
 
 
@@ -83,8 +82,7 @@ def apply_given(document: dict[str, Any], given: Mapping[str, Any], *, smoke: bo
         smoke: shrink the run to a minute; its length stays if it is given.
     """
     changed = copy.deepcopy(document)
-    for key, value in given.items():
-        override(changed, key.split("."), value)
+    apply_overrides(changed, given)
     for key, limit in SMOKE.items() if smoke else ():
         section, name = key.split(".")
         if key not in given or key != "run.iterations":

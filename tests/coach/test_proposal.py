@@ -90,7 +90,7 @@ def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
             "game": {"name": game.name},
             "search": search,
             "network": network,
-            **learning_settings(game, report, search, games=games),
+            **learning_settings(game, report, search, games=games, fixed={}),
         }
     )
     assert settings.training.window.min_positions >= settings.training.batch_size

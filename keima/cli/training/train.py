@@ -181,7 +181,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
 
 def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
-    run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
+    run_dir = arguments.run_dir or settings.run.folder
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
     distributed = settings.distributed.enabled
     backend = (

@@ -1,5 +1,6 @@
 """The settings of a run as a whole."""
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -24,6 +25,11 @@ class RunSettings(Section):
     """Choose what the config does not give, by the game, this machine and the time (docs/add_a_game.md)."""
     trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_tuple)] = ()
     """Trackers that also receive the metrics of iterations: wandb, mlflow (docs/reference.md#trackers)."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return Path(self.directory) / self.name
 
     @model_validator(mode="after")
     def _check(self) -> Self:

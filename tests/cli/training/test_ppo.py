@@ -53,6 +53,11 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def words_of_two_ranks(folder: Path) -> list[object]:
+    """Return the words of a long run of two ranks with frequent checkpoints."""
+    return [*LONG, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", folder, "--master-port", free_port()]
+
+
 def saved(folder: Path, episodes: int) -> dict[str, Any]:
     return dict(torch.load(folder / f"ppo_lstm_episode_{episodes:07d}.pt", weights_only=True))
 
@@ -265,7 +270,7 @@ def test_ctrl_c_ends_a_run_cleanly_and_it_can_be_resumed_from_there(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_ctrl_c_ends_all_ranks_cleanly_and_another_number_of_them_resumes(tmp_path: Path) -> None:
-    words = [*LONG, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    words = words_of_two_ranks(tmp_path)
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         process.send_signal(signal.SIGINT)
@@ -296,18 +301,7 @@ def test_ctrl_c_ends_all_ranks_cleanly_and_another_number_of_them_resumes(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_after_a_rank_is_killed_all_continue_from_the_last_checkpoint(tmp_path: Path) -> None:
-    words = [
-        *LONG,
-        "--episodes",
-        400,
-        *TWO_RANKS,
-        "--checkpoint-interval",
-        8,
-        "--checkpoint-dir",
-        tmp_path,
-        "--master-port",
-        free_port(),
-    ]
+    words = [*words_of_two_ranks(tmp_path), "--episodes", 400]
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
@@ -321,18 +315,7 @@ def test_after_a_rank_is_killed_all_continue_from_the_last_checkpoint(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_ranks_that_die_too_often_are_given_up_with_a_hint_how_to_continue(tmp_path: Path) -> None:
-    words = [
-        *LONG,
-        *TWO_RANKS,
-        "--max-restarts",
-        0,
-        "--checkpoint-interval",
-        8,
-        "--checkpoint-dir",
-        tmp_path,
-        "--master-port",
-        free_port(),
-    ]
+    words = [*words_of_two_ranks(tmp_path), "--max-restarts", 0]
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
