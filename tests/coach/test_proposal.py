@@ -17,7 +17,7 @@ from keima.coach.proposal import (
     points_of,
     search_settings,
 )
-from keima.config.load import load_settings, save_resolved
+from keima.config.load import flatten, load_settings, save_resolved
 from keima.config.schema import Settings
 from keima.games import Game, load_game
 from keima.games.authoring.check import GameReport
@@ -131,3 +131,21 @@ def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
     path, overrides = configured(tmp_path), {"run.auto": False}
     settings = load_run_settings(path, overrides, run_dir=tmp_path, say=pytest.fail)
     assert settings == load_settings(path, overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"search": {"num_simulations": 4}},
+        {"search": {"cheap_simulations": 200}},
+        {"training": {"batch_size": 50_000}},
+        {"training": {"window": {"max_positions": 500}}},
+        {"training": {"window": {"min_positions": 300}}},
+    ],
+)
+@pytest.mark.medium
+def test_what_is_chosen_fits_what_is_given(given: dict[str, dict[str, object]], tmp_path: Path) -> None:
+    path, overrides = configured(tmp_path, **given), {"run.minutes": 1.0}
+    chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=lambda line: None)
+    loaded = dict(flatten(chosen.model_dump()))
+    assert {key: loaded[key] for key, _ in flatten(given)} == dict(flatten(given))
