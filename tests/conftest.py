@@ -3,6 +3,7 @@ its test.
 """
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ os.environ.setdefault(
 GPU_TESTS = "KEIMA_TEST_GPU"  # `make test-gpu` sets it: the tests that need a GPU run, and see it
 if GPU_TESTS not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # many tests compare bits; torch and the programs that tests start read it
+
+# A shell ignores Ctrl-C in what it starts in the background, and the programs that tests start would inherit this.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("keima")

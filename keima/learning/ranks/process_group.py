@@ -279,6 +279,9 @@ def join_ranks(
         check_rendezvous(place.rank, host, port, seconds=read_rank_timeout(variables).total_seconds())
     if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):
         os.environ[GLOO_INTERFACE] = interface
+    # torch names a group by a counter. A group that was not joined has raised it, and the ranks of a later one, which
+    # meet by its name, would wait for each other forever.
+    dist.distributed_c10d._world.group_count = 0
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",

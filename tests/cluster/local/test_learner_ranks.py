@@ -17,7 +17,7 @@ from keima.cli.reports.audit import audit
 from keima.cluster.local.learner_ranks import learner_ranks, watch_ranks
 from keima.coach.session import session
 from keima.data.ledger import read_ledger
-from keima.learning.ranks.process_group import RankLost, Ranks
+from keima.learning.ranks.process_group import RankInfo, RankLost, Ranks, join_ranks, make_file_store
 from keima.worker.worker_folder import WorkerFolder
 from tests.coach.coaching import inline
 from tests.learning.ranks.test_ranks import free_port, largest_difference
@@ -35,11 +35,14 @@ GENTLE = {
 }  # AdamW magnifies a float32's last bit in each step
 
 
+GROWTH = ["2x12@0.5"]  # of the network
+
+
 def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) -> dict[str, Tensor]:
     """Return the weights after this many iterations of a run, new or resumed, in which a seed gives the same games."""
     folder.mkdir(exist_ok=True)
     training = {**GENTLE, "asynchronous": False, "learner": {"ranks": ranks}}
-    settings = small_settings(folder, run={"iterations": iterations}, training=training)
+    settings = small_settings(folder, run={"iterations": iterations}, training=training, network={"growth": GROWTH})
     with (
         learner_ranks(settings, folder) as several,
         session(
@@ -64,10 +67,24 @@ def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) 
 
 @pytest.mark.timeout(600)
 def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_path: Path) -> None:
-    alone, several = train(tmp_path / "alone", ranks=1), train(tmp_path / "several", ranks=2)
-    assert 0 < largest_difference(alone, several) < 1e-5
-    train(tmp_path / "several", ranks=1, iterations=2)
-    assert not audit(tmp_path / "several").problems
+    alone, several = (train(tmp_path / f"{ranks}", ranks=ranks, iterations=2) for ranks in (1, 2))
+    assert len(alone["stem.conv.weight"]) == 12, "the network has grown"
+    assert 0 < largest_difference(alone, several) < 1e-4
+    for ranks in (1, 2):
+        train(tmp_path / "2", ranks=ranks, iterations=2 + ranks)
+    assert not audit(tmp_path / "2").problems
+
+
+@pytest.mark.timeout(120)
+def test_ranks_meet_in_a_process_whose_earlier_ranks_have_not_met(tmp_path: Path) -> None:
+    place = RankInfo(rank=0, world_size=2, local_rank=0, master_addr="127.0.0.1")
+    store = make_file_store(tmp_path, 2)
+    with (
+        pytest.raises(RuntimeError, match="have not met"),
+        join_ranks(place, device="cpu", store=store, environment={"NCCL_TIMEOUT": "1"}),
+    ):
+        pass
+    train(tmp_path / "run", ranks=2)
 
 
 @pytest.mark.timeout(600)
