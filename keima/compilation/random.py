@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 
 Streams = NDArray[np.uint64]  # [B]
 
@@ -22,7 +22,7 @@ SHIFT_1, SHIFT_2, SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 SHIFT_TO_32_BITS, SHIFT_TO_52_BITS, SHIFT_TO_53_BITS = np.uint64(32), np.uint64(12), np.uint64(11)
 
 
-@inlined
+@inlined_by_llvm
 def next_word(streams: Streams, b: int) -> int:
     """Return 64 random bits (uint64) from stream ``b``."""
     state = streams[b] + GOLDEN
@@ -32,13 +32,13 @@ def next_word(streams: Streams, b: int) -> int:
     return state ^ (state >> SHIFT_3)
 
 
-@inlined
+@inlined_by_llvm
 def uniform(streams: Streams, b: int) -> float:
     """Return a uniform sample from [0, 1)."""
     return np.float64(next_word(streams, b) >> SHIFT_TO_53_BITS) * 2.0**-53
 
 
-@inlined
+@inlined_by_llvm
 def random_below(streams: Streams, b: int, n: int) -> int:
     """Return an integer from 0 to ``n - 1``, for 0 < ``n`` < 2**31, uniform to one part in 2**32 / ``n``."""
     # floor(u * n), where u in [0, 1) is 32 bits long

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 
 BITS = 63  # of a word that are used
 
@@ -55,7 +55,7 @@ def is_full(board: NDArray[Any]) -> bool:
     return True
 
 
-@inlined
+@inlined_by_llvm
 def _stones_as_bits(board: NDArray[Any], stone: int) -> Any:
     """Return a word with a bit for each cell, row by row, and an empty column on the right that no line can cross."""
     height, width = board.shape

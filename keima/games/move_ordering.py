@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 
 
-@inlined
+@inlined_by_llvm
 def bring_best_forward(moves: Any, keys: Any, first: int, count: int) -> None:
     """Swap the move of the highest key among those from ``first`` to ``count`` to the front, with its key.
 

@@ -6,7 +6,7 @@ Bit ``3 * row + column`` is a cell. An action is a cell, 0 to 8.
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.games.game import (
     Actions,
     Game,
@@ -30,7 +30,7 @@ RUNNING, LINE, FULL = range(3)  # it has not; by a line of the player who moved 
 WORDS = 4
 
 
-@inlined
+@inlined_by_llvm
 def has_three_in_line(marks: int) -> bool:
     """Return whether three of these marks are in a line."""
     for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined, inlined_by_llvm
 from keima.data.records import GameBatch
 from keima.games.game import Actions, Game, Rules, States
 
@@ -97,7 +97,7 @@ def replay_to_position(step: Any, start: States, columns: Any, position: int, st
     return game
 
 
-@inlined
+@inlined_by_llvm
 def write_policy_target(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
     """Write the policy of a position ``[A]`` under its symmetry; return False if it has none."""
     first, last = columns.entry_starts[position], columns.entry_starts[position + 1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compile_for_types, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, States
 from keima.search.move_search import begin_searches, with_policy_temperature
@@ -215,7 +215,7 @@ class Analysis:
         run_side_by_side({self: simulations})
 
     def prepare_simulations(self, simulations: int) -> tuple[int, int]:
-        """The tree's number, and the simulations that it shall have after as many more."""
+        """Return the tree's number, and the simulations that it shall have after as many more."""
         return self._number, min(self.visits + simulations, self.shared.max_simulations)
 
     def restrict_moves(self) -> None:
@@ -225,7 +225,8 @@ class Analysis:
             restrict_candidates(self._trees, self._number, 0, np.array(sorted(self._allowed_actions), np.int32))
 
     def best_moves(self, limit: int = 1) -> list[MoveAnalysis]:
-        """The best moves, at most ``limit``, the best first; empty before the network has evaluated the position.
+        """Return the best moves, at most ``limit``, the best first; empty before the network has evaluated the
+        position.
 
         Proven wins come first, the shortest in front, and proven losses last; the others are sorted by visits.
         """
@@ -258,7 +259,7 @@ class Analysis:
         )
 
     def _analyse_unvisited(self, candidate: int) -> MoveAnalysis:
-        """An unvisited move."""
+        """Return an unvisited move."""
         action, value = int(self._trees.actions[self._number, candidate]), self.network_value
         prior = (
             float(self._trees.root_priors[self._number, action]) if self._trees.searches[self._number].ready else 0.0
@@ -287,7 +288,7 @@ def run_side_by_side(wanted: Mapping[Analysis, int]) -> None:
 
 
 def simulations_that_fit(megabytes: int, *, moves: int = USUAL_MOVES) -> int:
-    """The approximate number of simulations of a tree that takes so much memory, for positions of so many moves."""
+    """Return about how many simulations a tree of so much memory holds, for positions of so many moves."""
     return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * moves), 1)
 
 
@@ -347,9 +348,11 @@ def write_plies_to_end(trees: Trees, b: int, plies: Integers) -> None:
         plies[number] = found
 
 
-@inlined
+@inlined_by_llvm
 def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
-    """The sort key of a visited move: proven wins by ``plies`` ``[M]``, then by visits, then proven losses below 0."""
+    """Return the sort key of a visited move: proven wins by ``plies`` ``[M]``, then by visits, then proven losses below
+    0.
+    """
     child = trees.nodes[b, number]
     if child.proven_for_parent == WIN:
         return PROVEN_SCORE - plies[number]
@@ -389,7 +392,7 @@ def write_principal_line(trees: Trees, b: int, number: int, plies: Integers, act
 
 @compiled_without_refcounts
 def find_best_candidate(trees: Trees, b: int, number: int) -> int:
-    """The index of an evaluated node's candidate with the largest prior, or NONE."""
+    """Return the index of an evaluated node's candidate with the largest prior, or NONE."""
     node, best = trees.nodes[b, number], NONE
     if node.stage == AWAITED:
         return NONE

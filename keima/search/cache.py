@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.search.tree import Floats
 
 EMPTY = np.uint64(0x9E3779B97F4A7C15)  # an unlikely hash; 0 may be the hash of a game's start
@@ -29,16 +29,16 @@ def make_position_cache(positions: int, num_actions: int, num_values: int) -> Po
     )
 
 
-@inlined
+@inlined_by_llvm
 def find_position(cache: PositionCache, key: int) -> int:
-    """The slot that holds ``key``, or -1."""
+    """Return the slot that holds ``key``, or -1."""
     if len(cache.keys) == 0 or key == EMPTY:
         return -1
     slot = np.int64(key & np.uint64(len(cache.keys) - 1))
     return int(slot) if cache.keys[slot] == key else -1
 
 
-@inlined
+@inlined_by_llvm
 def store_position(cache: PositionCache, key: int, logits: Floats, values: Floats) -> None:
     """Store an evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``."""
     if len(cache.keys) == 0:

@@ -16,7 +16,7 @@ LEAST_TEMPERATURE = 0.01  # below this the best move is played
 
 @compiled_without_refcounts
 def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
-    """The root's value for the player to move: the proven value, or the mean of the simulations.
+    """Return the root's value for the player to move: the proven value, or the mean of the simulations.
 
     In one-player games the mean over the moves, weighted by ``weights`` ``[A]``, so that exploring bad moves does not
     lower it.
@@ -31,7 +31,7 @@ def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> f
 
 @compiled_without_refcounts
 def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
-    """The mean value of the root's visited moves, by ``weights`` ``[A]``; without visits, the network's value."""
+    """Return the mean value of the root's visited moves by ``weights`` ``[A]``; without visits the network's."""
     total, weighted = 0.0, 0.0
     number = trees.nodes[b, 0].first_child
     while number != NONE:
@@ -86,7 +86,7 @@ def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
 
 @compiled_without_refcounts
 def choose_action(work: Workspace, b: int, weights: Floats, temperature: float) -> int:
-    """The action to play: the one that the algorithm has chosen already, else as ``sample_action`` draws it."""
+    """Return the action to play: the one that the algorithm has chosen already, else as ``sample_action`` draws it."""
     trees = work.trees
     chosen = find_chosen_child(work.params, trees, b) if trees.nodes[b, 0].proven == UNPROVEN else NONE
     if chosen != NONE:
@@ -96,7 +96,7 @@ def choose_action(work: Workspace, b: int, weights: Floats, temperature: float) 
 
 @compiled_without_refcounts
 def sample_action(weights: Floats, temperature: float, streams: Streams, b: int) -> int:
-    """An action sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one."""
+    """Return an action sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one."""
     best = int(np.argmax(weights))
     if temperature < LEAST_TEMPERATURE:
         return best

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from keima.base.random import Streams, exponential
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 from keima.search.puct import (
     LARGE,
     ONE,
@@ -41,7 +41,8 @@ HALF = np.float32(0.5)
 
 
 def halving_schedule(considered_actions: int, num_simulations: int, *, columns: int) -> Integers:
-    """The visit count that the next simulated move must have, ``[considered_actions + 1, columns]``, padded with zeros.
+    """Return the visit count that the next simulated move must have, ``[considered_actions + 1, columns]``, padded with
+    zeros.
 
     Row m is for m considered moves: all are visited in turn, then the better half of them, and so on (Karnin, Koren &
     Somekh, "Almost optimal exploration in multi-armed bandits", 2013).
@@ -72,7 +73,7 @@ def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Stream
     set_root_priors(trees, b, noisy)
 
 
-@inlined
+@inlined_by_llvm
 def store_child_logit(trees: Trees, b: int, child_number: int) -> None:
     """Store a new child's logit; a child of the root gets back the network's prior in place of the noisy one."""
     child = trees.nodes[b, child_number]
@@ -81,18 +82,20 @@ def store_child_logit(trees: Trees, b: int, child_number: int) -> None:
         child.prior = trees.root_priors[b, child.action]
 
 
-@inlined
+@inlined_by_llvm
 def value_logit(weight: np.float32, value: np.float32) -> np.float32:
-    """The amount that a value in [-1, 1] adds to a logit."""
+    """Return the amount that a value in [-1, 1] adds to a logit."""
     # sigma(q) = (c_visit + max n) * c_scale * q, where q = (1 + value) / 2 (Danihelka et al. 2022)
     return weight * (ONE + value) * HALF
 
 
-@inlined
+@inlined_by_llvm
 def complete_values(
     params: SearchParams, trees: Trees, b: int, number: int
 ) -> tuple[np.float32, np.float32, ValueScale]:
-    """The weight of values in ``value_logit``, the scaled value of the node's unvisited moves, and the value scale."""
+    """Return the weight of values in ``value_logit``, the scaled value of the node's unvisited moves, and the value
+    scale.
+    """
     node = trees.nodes[b, number]
     most, weighted, explored = 0, np.float32(0.0), np.float32(0.0)
     next_child = node.first_child
@@ -113,10 +116,10 @@ def complete_values(
     return weight, scaled_unvisited_value(params, trees, b, number, scale, unvisited), scale
 
 
-@inlined
+@inlined_by_llvm
 def select_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child to follow below the root, or NONE for the first candidate: the move whose share of visits lags most
-    behind the improved policy.
+    """Return the child to follow below the root, or NONE for the first candidate: the move whose share of visits lags
+    most behind the improved policy.
     """
     nodes = trees.nodes[b]
     node = nodes[number]
@@ -157,10 +160,10 @@ def select_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int)
     return int(best)
 
 
-@inlined
+@inlined_by_llvm
 def select_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedule: Integers) -> int:
-    """The child to follow at the root, or NONE for the first candidate: the move of the largest score among those with
-    the scheduled visit count.
+    """Return the child to follow at the root, or NONE for the first candidate: the move of the largest score among
+    those with the scheduled visit count.
 
     If proven losses leave no such move, the one of the largest score.
     """
@@ -191,7 +194,7 @@ def select_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedul
 
 @compiled_without_refcounts
 def count_root_moves(trees: Trees, b: int) -> int:
-    """The number of the root's moves."""
+    """Return the number of the root's moves."""
     root = trees.nodes[b, 0]
     count, number = root.num_candidates, root.first_child
     while number != NONE:
@@ -223,7 +226,7 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
 
 @compiled_without_refcounts
 def find_best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """The child to play: the largest score among the most visited that are not proven losses, or NONE."""
+    """Return the child to play: the largest score among the most visited that are not proven losses, or NONE."""
     weight, _, scale = complete_values(params, trees, b, 0)
     best, most, best_score = NONE, 0, -LARGE
     number = trees.nodes[b, 0].first_child

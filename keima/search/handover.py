@@ -30,7 +30,7 @@ register_model(AddressedKernelType)(FunctionModel)
 
 @typeof_impl.register(AddressedKernel)
 def typeof_addressed_kernel(value: AddressedKernel, context: Any) -> AddressedKernelType:
-    """The type of a kernel, by its signature."""
+    """Return the type of a kernel, by its signature."""
     return AddressedKernelType(numba.typeof(value.kernel).signature)
 
 
@@ -45,10 +45,10 @@ def unbox_kernel_address(kind: AddressedKernelType, value: Any, compiler: Any) -
 
 
 def pass_rules_by_address(rules: Rules) -> Rules:
-    """The same rules in a form that is cheap to pass from Python to compiled code."""
+    """Return the same rules in a form that is cheap to pass from Python to compiled code."""
     return Rules(*map(pass_kernel_by_address, rules))
 
 
 def pass_kernel_by_address(kernel: Any) -> Any:
-    """The same kernel in that form."""
+    """Return the same kernel in that form."""
     return kernel if numba.config.DISABLE_JIT else AddressedKernel(kernel)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.tree import DRAW, UNPROVEN
@@ -36,7 +36,7 @@ class LookaheadScratch(NamedTuple):
 
 
 def lookahead_depth(settings: SearchSettings, game: Game) -> int:
-    """The depth of the lookahead; 0 where results are not proven, and in games of one player or with chance."""
+    """Return the depth of the lookahead; 0 where results are not proven, and in games of one player or with chance."""
     possible = settings.proven_results and game.num_players == 2 and not game.num_outcomes
     return settings.lookahead_plies if possible else 0
 
@@ -53,8 +53,8 @@ def make_lookahead_scratch(game: Game, plies: int) -> LookaheadScratch:
 
 @compiled_without_refcounts
 def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States) -> int:
-    """The result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to move, or
-    UNPROVEN within the depth.
+    """Return the result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to
+    move, or UNPROVEN within the depth.
     """
     copy_state(state, lookahead.states[0])
     depth = 0
@@ -81,22 +81,22 @@ def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States)
             include_bounds(above, -high, -frame.low)
 
 
-@inlined
+@inlined_by_llvm
 def is_cut_off(above: Any, frame: Any) -> bool:
-    """Whether more moves cannot matter: the parent has a move of unknown value, so only a win helps there, and this
-    position is not lost.
+    """Return whether more moves cannot matter: the parent has a move of unknown value, so only a win helps there, and
+    this position is not lost.
     """
     return above.high == 1 and above.player != frame.player and frame.high > -1
 
 
-@inlined
+@inlined_by_llvm
 def include_bounds(frame: Any, low: int, high: int) -> None:
     """Include the bounds of one more move, from the view of the player to move."""
     frame.low = max(frame.low, low)
     frame.high = max(frame.high, high)
 
 
-@inlined
+@inlined_by_llvm
 def copy_state(source: States, target: States) -> None:
     """Copy a state word by word, which is faster than numpy for a few words."""
     for word in range(len(source)):

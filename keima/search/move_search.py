@@ -124,7 +124,7 @@ class Search:
         self._queue.clear()
 
     def forget_evaluations(self) -> None:
-        """The network has changed: forget the evaluations of the old one."""
+        """After a change of the network, forget the evaluations of the old one."""
         clear_position_cache(self._work.cache)
 
     def _fill_trees(self) -> None:

@@ -6,7 +6,7 @@ argument would compile the search once for each algorithm.
 """
 
 from keima.base.random import Streams
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.search.gumbel import (
     add_root_gumbels,
     find_best_considered_child,
@@ -25,7 +25,7 @@ from keima.search.puct import (
 from keima.search.tree import NONE, Floats, Trees
 
 
-@inlined
+@inlined_by_llvm
 def add_exploration_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Add the algorithm's noise to the priors of the root's moves; ``scratch`` is ``[2, A]``."""
     if params.gumbel:
@@ -34,9 +34,9 @@ def add_exploration_noise(params: SearchParams, trees: Trees, b: int, streams: S
         add_dirichlet_noise(params, trees, b, streams, scratch)
 
 
-@inlined
+@inlined_by_llvm
 def select_child(params: SearchParams, trees: Trees, b: int, number: int, schedules: Integers) -> int:
-    """The child to follow at a node, or NONE for the node's first candidate."""
+    """Return the child to follow at a node, or NONE for the node's first candidate."""
     if not params.gumbel:
         return select_puct_child(params, trees, b, number)
     if number > 0:
@@ -44,14 +44,14 @@ def select_child(params: SearchParams, trees: Trees, b: int, number: int, schedu
     return select_gumbel_root_child(params, trees, b, schedules[1 if trees.searches[b].full else 0])
 
 
-@inlined
+@inlined_by_llvm
 def note_new_child(params: SearchParams, trees: Trees, b: int, number: int) -> None:
     """Store what the algorithm needs of a new child of an action."""
     if params.gumbel:
         store_child_logit(trees, b, number)
 
 
-@inlined
+@inlined_by_llvm
 def write_policy_target(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Write the weights ``[A]`` of the actions at an unproven root: Gumbel's improved policy, or PUCT's visits."""
     if params.gumbel:
@@ -60,7 +60,7 @@ def write_policy_target(params: SearchParams, trees: Trees, b: int, weights: Flo
         write_visit_weights(params, trees, b, weights)
 
 
-@inlined
+@inlined_by_llvm
 def find_chosen_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """The child of an unproven root whose move the algorithm has chosen already, or NONE: its move is sampled."""
+    """Return the child of an unproven root whose move the algorithm has chosen, or NONE: its move is sampled."""
     return find_best_considered_child(params, trees, b) if params.gumbel else NONE

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, draw_gamma
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
 from keima.search.handover import pass_kernel_by_address
@@ -93,14 +93,14 @@ class SearchParams(NamedTuple):
 
 @final_score_kernel
 def no_score(state: States, ownership: Actions) -> int:
-    """The ``final_score`` of games without points."""
+    """Return the ``final_score`` of games without points."""
     return 0
 
 
 def search_params(
     settings: SearchSettings, game: Game, *, max_visits: int, score_utility: float = 0.0, early_stop: bool = False
 ) -> SearchParams:
-    """The parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits.
+    """Return the parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits.
 
     With ``score_utility`` points count. Nothing is proven then: a won position is searched on for a better score.
     """
@@ -149,9 +149,9 @@ class ValueScale(NamedTuple):
     lead: np.float32  # expected at the root, for the player to move at the node: it counts nothing
 
 
-@inlined
+@inlined_by_llvm
 def child_mean_value(params: SearchParams, child: Any) -> np.float32:
-    """A visited move's mean value for the player who chooses it.
+    """Return a visited move's mean value for the player who chooses it.
 
     A pending visit counts as a virtual loss; in points it does not count.
     """
@@ -161,9 +161,9 @@ def child_mean_value(params: SearchParams, child: Any) -> np.float32:
     return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
 
 
-@inlined
+@inlined_by_llvm
 def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int, unvisited: np.float32) -> ValueScale:
-    """The scale of the values of a node's visited moves and of ``unvisited``, the value of its unvisited moves."""
+    """Return the scale of the values of a node's visited moves and of ``unvisited``, that of the others."""
     nodes = trees.nodes[b]
     if not params.has_rewards:
         if params.score_utility == 0:
@@ -185,9 +185,9 @@ def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int,
     return ValueScale(center, stretch, np.float32(0.0), np.float32(0.0))
 
 
-@inlined
+@inlined_by_llvm
 def scaled_child_value(params: SearchParams, scale: ValueScale, child: Any) -> np.float32:
-    """A visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses.
+    """Return a visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses.
 
     Where points count, their utility is added.
     """
@@ -203,7 +203,7 @@ def scaled_child_value(params: SearchParams, scale: ValueScale, child: Any) -> n
     return value - loss
 
 
-@inlined
+@inlined_by_llvm
 def scaled_unvisited_value(
     params: SearchParams, trees: Trees, b: int, number: int, scale: ValueScale, value: np.float32
 ) -> Any:
@@ -214,17 +214,17 @@ def scaled_unvisited_value(
     return scaled
 
 
-@inlined
+@inlined_by_llvm
 def score_lead_utility(params: SearchParams, scale: ValueScale, lead: np.float32) -> np.float32:
-    """The utility of a lead in points: from ``-score_utility`` to ``score_utility``, 0 for the lead at the root."""
+    """Return the utility of a lead in points: up to ``score_utility`` either way, 0 for the lead at the root."""
     # u * d / (1 + abs(d)), d = (lead - lead at the root) / width: after the dynamic score utility of Wu 2019
     difference = (lead - scale.lead) / params.lead_width
     return scale.score_utility * difference / (ONE + abs(difference))
 
 
-@inlined
+@inlined_by_llvm
 def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """A child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
+    """Return a child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
     nodes = trees.nodes[b]
     forced = params.forced_playouts_k * np.float32(nodes[0].visits - 1)
     number = nodes[0].first_child
@@ -238,10 +238,10 @@ def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
     return NONE
 
 
-@inlined
+@inlined_by_llvm
 def select_puct_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child that PUCT selects, or NONE for the first candidate. At the root of a full search, forced playouts come
-    first.
+    """Return the child that PUCT selects, or NONE for the first candidate. At the root of a full search, forced
+    playouts come first.
     """
     if number == 0 and trees.searches[b].full and params.forced_playouts_k > 0:
         forced = find_forced_child(params, trees, b)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import Streams
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Game, Planes, Rules
@@ -80,9 +80,9 @@ def raise_if_failed(count: int) -> int:
     return count
 
 
-@inlined
+@inlined_by_llvm
 def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
-    """Whether tree ``b`` has simulations left that are needed."""
+    """Return whether tree ``b`` has simulations left that are needed."""
     search, root = trees.searches[b], trees.nodes[b, 0]
     if not search.active:
         return False
@@ -95,7 +95,9 @@ def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
 
 @compiled_without_refcounts
 def is_best_move_settled(trees: Trees, b: int) -> bool:
-    """Whether the simulations that are left cannot bring another root move to as many visits as the most visited."""
+    """Return whether the simulations that are left cannot bring another root move to as many visits as the most
+    visited.
+    """
     nodes, visits = trees.nodes[b], trees.nodes[b, 0].visits - 1
     left = trees.searches[b].budget - visits
     if visits <= left:  # spares the first half of a search the loop
@@ -133,7 +135,7 @@ def advance_searches(work: Workspace, logits: Floats, values: Floats) -> int:
 
 @compiled_without_refcounts
 def are_finite(logits: Floats, values: Floats) -> bool:
-    """Whether answers ``[N, A]`` and ``[N, V]`` are finite."""
+    """Return whether answers ``[N, A]`` and ``[N, V]`` are finite."""
     finite = True
     for row in range(len(values)):
         for player in range(values.shape[1]):
@@ -143,7 +145,7 @@ def are_finite(logits: Floats, values: Floats) -> bool:
     return bool(finite)
 
 
-@inlined
+@inlined_by_llvm
 def back_up_answers(work: Workspace, b: int, logits: Floats, values: Floats, row: int) -> int:
     """Expand and back up the leaves of tree ``b``, whose answers begin at ``row``; returns the row after them."""
     trees, leaves, cache = work.trees, work.leaves, work.cache
@@ -156,7 +158,7 @@ def back_up_answers(work: Workspace, b: int, logits: Floats, values: Floats, row
     return row + waiting
 
 
-@inlined  # into the loop over trees: as a call, its arguments alone cost a quarter of a microsecond
+@inlined_by_llvm  # into the loop over trees: as a call, its arguments alone cost a quarter of a microsecond
 def collect_leaves(work: Workspace, b: int, row: int) -> int:
     """Simulate in tree ``b`` until it has as many leaves as allowed; they are observed from ``row`` on.
 
@@ -185,7 +187,7 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
     trees.searches[b].ready = True
 
 
-@inlined
+@inlined_by_llvm
 def run_simulation(work: Workspace, b: int, row: int) -> int:
     """Descend tree ``b`` from its root to a new node, a finished game, or a node that already awaits its evaluation.
 
@@ -244,7 +246,7 @@ def run_simulation(work: Workspace, b: int, row: int) -> int:
     return BACKED_UP
 
 
-@inlined
+@inlined_by_llvm
 def play_child_move(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
     """Play a new child's move; record the player to move there and the reward."""
     state, current_player = leaves.state, rules.current_player
@@ -264,9 +266,9 @@ def play_child_move(rules: Rules, params: SearchParams, leaves: Leaves, node: An
             child.value_factor = params.discount
 
 
-@inlined
+@inlined_by_llvm
 def current_score(rules: Rules, leaves: Leaves) -> np.float32:
-    """The score so far of a one-player game."""
+    """Return the score so far of a one-player game."""
     rules.returns(leaves.state, leaves.returns)
     return leaves.returns[0]
 
@@ -283,9 +285,9 @@ def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any)
     return value
 
 
-@inlined
+@inlined_by_llvm
 def count_score_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
-    """The score lead of a node's player by the rules, as if the game ended there; 0 unless points count."""
+    """Return the score lead of a node's player by the rules, as if the game ended there; 0 unless points count."""
     if params.score_utility == 0:
         return np.float32(0.0)
     lead = np.float32(params.final_score(leaves.state, leaves.ownership)) / np.float32(2.0)
@@ -304,7 +306,7 @@ def prove_new_node(rules: Rules, leaves: Leaves, node: Any) -> bool:
     return True
 
 
-@inlined
+@inlined_by_llvm
 def add_leaf_to_batch(work: Workspace, b: int, number: int, row: int) -> None:
     """Store a new node's legal actions, and observe its position in ``row``."""
     rules, params, trees, leaves = work.rules, work.params, work.trees, work.leaves
@@ -319,7 +321,7 @@ def add_leaf_to_batch(work: Workspace, b: int, number: int, row: int) -> None:
     rules.observe(leaves.state, leaves.observations[row])
 
 
-@inlined
+@inlined_by_llvm
 def expand_leaf(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats) -> None:
     """Give a leaf's node its evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``, and back the values up.
 
@@ -339,7 +341,7 @@ def expand_leaf(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats)
         back_up_value(trees, b, number, values[0], lead)
 
 
-@inlined
+@inlined_by_llvm
 def expand_leaf_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int) -> bool:
     """Expand tree ``b``'s newest leaf from the position cache; False if its position is not cached."""
     leaf = leaves.rows[b, trees.searches[b].waiting]
@@ -350,7 +352,7 @@ def expand_leaf_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b
     return True
 
 
-@inlined
+@inlined_by_llvm
 def back_up_value(trees: Trees, b: int, number: int, value: np.float32, lead: np.float32) -> None:
     """Add ``value``, that of node ``number`` for its player, the rewards on the path, and the player's ``lead`` in
     points to all nodes above.
@@ -373,7 +375,7 @@ def back_up_value(trees: Trees, b: int, number: int, value: np.float32, lead: np
         number = node.parent
 
 
-@inlined
+@inlined_by_llvm
 def back_up_player_values(trees: Trees, b: int, number: int, values: Floats, first: int) -> None:
     """Add to node ``number`` and to all above it what ``values`` ``[players]`` have for the player who moved there.
 
@@ -388,7 +390,7 @@ def back_up_player_values(trees: Trees, b: int, number: int, values: Floats, fir
         number = node.parent
 
 
-@inlined
+@inlined_by_llvm
 def update_proof(nodes: Any, number: int, latest: int) -> None:
     """Prove a node of one tree ``[M]`` if ``latest``, the newest proof of its moves, is a win, or if all its moves are
     proven.

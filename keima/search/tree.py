@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
 from keima.games.game import Actions
 
 Floats = NDArray[np.float32]
@@ -113,7 +113,7 @@ def reset_tree(trees: Trees, b: int, player: int) -> None:
     trees.nodes[b, 0].player = player
 
 
-@inlined
+@inlined_by_llvm
 def clear_node(node: Any) -> None:
     """Reset a node: it awaits its evaluation and has no parent."""
     node.value_sum = 0.0
@@ -133,7 +133,7 @@ def clear_node(node: Any) -> None:
     node.explored_prior = 0.0
 
 
-@inlined
+@inlined_by_llvm
 def add_child(trees: Trees, b: int, number: int) -> int:
     """Turn a node's first candidate into a child; returns the child's number.
 
@@ -156,7 +156,7 @@ def add_child(trees: Trees, b: int, number: int) -> int:
     return int(new)
 
 
-@inlined
+@inlined_by_llvm
 def add_outcome_child(trees: Trees, b: int, number: int, outcome: int) -> int:
     """Add a child for ``outcome`` to a chance node; returns the child's number.
 
@@ -174,7 +174,7 @@ def add_outcome_child(trees: Trees, b: int, number: int, outcome: int) -> int:
     return int(new)
 
 
-@inlined
+@inlined_by_llvm
 def turn_logits_into_priors(trees: Trees, b: int, number: int) -> None:
     """Turn the logits of an evaluated node's candidates into priors.
 
@@ -213,7 +213,7 @@ def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
         weights[action] *= wanted / total
 
 
-@inlined
+@inlined_by_llvm
 def move_best_candidate_first(trees: Trees, b: int, number: int) -> None:
     """Move the candidate of the largest prior to the front, where selection expects it."""
     node = trees.nodes[b, number]
@@ -230,7 +230,7 @@ def move_best_candidate_first(trees: Trees, b: int, number: int) -> None:
 
 @compiled_without_refcounts
 def find_child_by_action(trees: Trees, b: int, number: int, action: int) -> int:
-    """A node's child by an action or a chance outcome, or NONE."""
+    """Return a node's child by an action or a chance outcome, or NONE."""
     child = trees.nodes[b, number].first_child
     while child != NONE and trees.nodes[b, child].action != action:
         child = trees.nodes[b, child].next_sibling
@@ -283,9 +283,9 @@ def convert_root_sums_to_mover(nodes: Any) -> None:
     root.reward = 0.0
 
 
-@inlined
+@inlined_by_llvm
 def node_mean_value(nodes: Any, number: int) -> np.float32:
-    """A node's mean value for the player to move there, in one tree ``[M]``."""
+    """Return a node's mean value for the player to move there, in one tree ``[M]``."""
     node = nodes[number]
     visits = np.float32(node.visits - node.pending)
     if node.value_factor != 0:
@@ -296,7 +296,7 @@ def node_mean_value(nodes: Any, number: int) -> np.float32:
 
 @compiled_without_refcounts
 def sum_node_values(nodes: Any, number: int) -> np.float32:
-    """The sum of a node's values for the player to move there, in one tree ``[M]``."""
+    """Return the sum of a node's values for the player to move there, in one tree ``[M]``."""
     total, child_number = nodes[number].evaluation, nodes[number].first_child
     while child_number != NONE:
         total += nodes[child_number].value_sum
@@ -304,9 +304,9 @@ def sum_node_values(nodes: Any, number: int) -> np.float32:
     return np.float32(total)
 
 
-@inlined
+@inlined_by_llvm
 def node_mean_lead(nodes: Any, number: int) -> np.float32:
-    """A node's mean score lead for the player to move there, in one tree ``[M]`` of a game for two."""
+    """Return a node's mean score lead for the player to move there, in one tree ``[M]`` of a game for two."""
     node = nodes[number]
     return node.value_factor * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
 

@@ -122,12 +122,12 @@ def make_leaves(game: Game, num_trees: int, settings: SearchSettings, *, proven_
 
 
 def max_nodes_needed(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
-    """The most nodes that a tree can need. With chance, a simulation can add an afterstate as well as a leaf."""
+    """Return the most nodes that a tree can need. With chance, a simulation can add an afterstate as well as a leaf."""
     return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
 
 
 def make_halving_schedules(settings: SearchSettings, counts: tuple[int, int]) -> Integers:
-    """The sequential-halving schedules of Gumbel searches with these numbers of simulations; a dummy for PUCT."""
+    """Return the sequential-halving schedules of Gumbel searches of so many simulations; a dummy for PUCT."""
     if settings.algorithm != "gumbel":
         return np.zeros((2, 1, 1), np.int32)
     considered = settings.gumbel.considered_actions

@@ -177,6 +177,11 @@ def test_a_player_may_move_again_and_moves_come_in_any_order() -> None:
     check(game)
 
 
+def test_a_board_that_is_a_row_needs_planes_of_its_own() -> None:
+    with pytest.raises(PlainGameError, match=r"start returns a board of shape \(4,\); give planes\(board, player\)"):
+        plain_game(start=empty_row, legal_moves=free_cells, play=move_again_on_an_edge, result=most_cells, max_plies=4)
+
+
 def steps(board: Board, player: int) -> Any:
     return np.arange(2)
 

@@ -121,7 +121,7 @@ def is_symmetry(game: Game, points: Table, actions: Table, start: States, *, gam
 
 
 def _in_words_of_author(game: Game, text: str) -> str:
-    """A message with the names that the author of a plain game has typed, instead of ``Game``'s."""
+    """Return a message with the names that the author of a plain game has typed, instead of ``Game``'s."""
     if not isinstance(game, PlainGame):
         return text
     for ours, theirs in PLAIN_NAMES.items():

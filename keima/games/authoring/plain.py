@@ -169,9 +169,10 @@ def plain_game(
             in which file and line, and what to do.
     """
     caller = inspect.stack(0)[1]
+    has_own_planes = planes is not planes_of_stones
     with _report_errors_at(caller):
         legal = _choose_legal_moves_function(legal_moves, is_legal)
-        if planes is planes_of_stones and players > 2:
+        if not has_own_planes and players > 2:
             planes = make_planes_by_seat(players)
         functions = Functions(*(_python_function(function) for function in (start, legal, play, result, planes)))
         if (chance is None) != (happen is None) or (chance is None) != (outcomes == 0):
@@ -179,6 +180,12 @@ def plain_game(
         if chance is not None:
             functions = functions._replace(chance=_python_function(chance), happen=_python_function(happen))
     board = _make_first_board(functions)
+    if board.ndim != 2 and not has_own_planes:
+        with _report_errors_at(caller):
+            raise PlainGameError(
+                f"start returns a board of shape {board.shape}; give planes(board, player), which returns arrays "
+                "[H, W], such as (board == player).reshape(1, -1); only a board [H, W] has them by default"
+            )
     num_moves = board.size if moves is None else moves
     told_move = functions.result.__code__.co_argcount > 2
     rules = PlainRules(
@@ -423,7 +430,7 @@ def _check_table(which: str, what: str, table: Table, shape: tuple[int, int]) ->
 
 
 def _has_permutations(table: Table, size: int) -> bool:
-    """Whether every row has each number below ``size`` once."""
+    """Return whether every row has each number below ``size`` once."""
     return table.ndim == 2 and table.shape[1] == size and bool((np.sort(table, axis=1) == np.arange(size)).all())
 
 

@@ -21,7 +21,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.typed.typedobjectutils import _nonoptional
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compile_captured_kernel, compiled, inlined
+from keima.compilation.decorators import compile_captured_kernel, compiled, inlined_by_llvm
 from keima.games.game import (
     CHANCE,
     CHANCE_OUTCOMES,
@@ -122,7 +122,7 @@ def _view_board_words(context: Any, state: Any, first: Any, shape: Any, dtype: A
     return view(state, types.intp, shape, dtype), build
 
 
-@inlined
+@inlined_by_llvm
 def insert_move(out: Actions, count: int, move: int, actions: int) -> int:
     """Insert a move into ``count`` ascending ones, if it is new and from 0 to ``actions`` - 1; return their number."""
     at = count
@@ -136,7 +136,7 @@ def insert_move(out: Actions, count: int, move: int, actions: int) -> int:
     return count + 1
 
 
-@inlined
+@inlined_by_llvm
 def mix_bits(word: Any) -> Any:
     """Return 64 bits that all depend on all of ``word`` (SplitMix64)."""
     word = word * np.uint64(0x9E3779B97F4A7C15)
@@ -203,7 +203,7 @@ def _compiled_has_any_move(moves: Any, actions: Any) -> Any:
 
 
 def player_after_chance(value: Any, player: int, players: int) -> int:
-    """The next player, where ``happen`` returned ``value``."""
+    """Return the next player, where ``happen`` returned ``value``."""
     return player if value is None else nearest_player(value, players)
 
 
@@ -225,7 +225,7 @@ def next_player(value: Any, player: int, players: int) -> int:
     return nearest_player(value, players)
 
 
-@inlined
+@inlined_by_llvm
 def player_after(player: int, players: int) -> int:
     """Return the player whose turn is next."""
     if players > 2:
@@ -233,7 +233,7 @@ def player_after(player: int, players: int) -> int:
     return -player if players == 2 else player
 
 
-@inlined
+@inlined_by_llvm
 def nearest_player(value: int, players: int) -> int:
     """Return the player's number that is nearest to ``value``, since kernels cannot raise."""
     if players > 2:
@@ -253,7 +253,7 @@ def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
 
 
-@inlined
+@inlined_by_llvm
 def write_likely_outcomes(chances: Any, outcomes: Actions, probabilities: Floats) -> int:
     """Write the outcomes that have a probability above 0, of an array or a tuple; return their number."""
     count = 0
@@ -287,7 +287,7 @@ def _compiled_write_chances(value: Any, outcomes: Any, probabilities: Any) -> An
 
 
 def has_chance(value: Any) -> bool:
-    """Whether there is an outcome with a probability above 0 among what ``write_chances`` takes."""
+    """Return whether there is an outcome with a probability above 0 among what ``write_chances`` takes."""
     return value is not None and any(probability > 0 for probability in value)
 
 
@@ -464,7 +464,7 @@ def make_planes_by_seat(players: int) -> Callable[[Board, int], Any]:
 
 
 def make_first_state(board: Board, players: int, *, is_chance: bool = False) -> States:
-    """The state at the start, for the board at the start, where chance may be to move."""
+    """Return the state at the start, for the board at the start, where chance may be to move."""
     first = first_board_word(players)
     state = np.zeros(first + -(-board.nbytes // WORD), np.int64)
     state[PLAYER], state[PHASE] = 1, CHANCE_TO_MOVE if is_chance else TO_MOVE
@@ -488,14 +488,14 @@ ACTIONS = PLAYERS = MAX_PLIES = BOARD = 0
 
 
 def legal_actions(state: States, out: Actions) -> int:
-    """The kernel of this name in ``Rules``, as are the next ones."""
+    """Return the kernel of this name in ``Rules``, as are the next ones."""
     if state[PHASE] != TO_MOVE:
         return 0
     return write_moves(legal_moves(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out, ACTIONS)
 
 
 def legal_actions_one_by_one(state: States, out: Actions) -> int:
-    """The same for a function that is asked about each move."""
+    """Return the same for a function that is asked about each move."""
     if state[PHASE] != TO_MOVE:
         return 0
     board, player, count = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER], 0
@@ -522,7 +522,7 @@ def step(state: States, action: int) -> None:
 
 
 def step_with_chance(state: States, action: int) -> None:
-    """The same for a game with chance, where the action is an outcome if chance is to move.
+    """Step a game with chance, where the action is an outcome if chance is to move.
 
     The player to move stays the same while chance moves, unless ``happen`` says otherwise.
     """
@@ -561,7 +561,7 @@ def result_after(board: Board, player: int, move: int) -> Any:
 
 
 def result_with_move(board: Board, player: int, move: int) -> Any:
-    """The same for a function that is told the move."""
+    """Return the same for a function that is told the move."""
     return result(board, player, move)
 
 
@@ -575,12 +575,12 @@ def current_player(state: States) -> int:
 
 
 def terminal(state: States) -> int:
-    """Whether the game is over."""
+    """Return whether the game is over."""
     return 1 if state[PHASE] == OVER else 0
 
 
 def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
-    """The outcomes where chance is to move."""
+    """Return the outcomes where chance is to move."""
     if state[PHASE] != CHANCE_TO_MOVE:
         return 0
     return write_chances(chance(view_board_words(state, BOARD, SHAPE, DTYPE)), outcomes, probabilities)
@@ -611,8 +611,8 @@ def observe_stones(state: States, out: Planes) -> None:
 
 
 def position_hash(state: States) -> int:
-    """A hash of the observation, by the number and the bits of every element that is not 0, and of whose turn it is:
-    a board may look the same before and after an outcome of chance.
+    """Return a hash of the observation, by the number and the bits of every element that is not 0, and of whose turn it
+    is: a board may look the same before and after an outcome of chance.
     """
     seen = np.empty(PLANES, np.float32)
     write_planes(planes(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), seen)
@@ -625,7 +625,7 @@ def position_hash(state: States) -> int:
 
 
 def hash_stones(state: States) -> int:
-    """The same where there are only stones, 1 and -1."""
+    """Return the same where there are only stones, 1 and -1."""
     board, player = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]
     key = mix_bits(np.uint64(state[PHASE] == CHANCE_TO_MOVE))
     for row in range(SHAPE[0]):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
 from keima.games.chess.board import (
     CLOCK,
     DRAWN,
@@ -50,7 +50,7 @@ class AlphaBetaStack(NamedTuple):
     nodes: NDArray[np.int64]  # [1] positions visited
 
 
-@inlined
+@inlined_by_llvm
 def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
     """Return the sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains
     nothing.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 from keima.compilation.intrinsics import byte_swap, lowest_bit
 from keima.games.game import States, step_kernel
 
@@ -123,27 +123,27 @@ class Bitboards(NamedTuple):
     diagonal: Squares
 
 
-@inlined
+@inlined_by_llvm
 def square_bit(square: int) -> Squares:
     """Return the set of one square."""
     return ONE << square
 
 
-@inlined
+@inlined_by_llvm
 def rotate_bits(squares: Squares, shift: int) -> Squares:
     """Return the word rotated left by ``shift`` bits, right if negative."""
     word = np.uint64(squares)
     return np.int64(word << np.uint64(shift & 63) | word >> np.uint64(-shift & 63))
 
 
-@inlined
+@inlined_by_llvm
 def board_at(state: States, ply: int) -> Bitboards:
     """Return one of the last eight positions, as its mover saw it."""
     first = POSITIONS + POSITION_WORDS * (ply & (HISTORY - 1))
     return Bitboards(state[first], state[first + 1], state[first + 2], state[first + 3])
 
 
-@inlined
+@inlined_by_llvm
 def find_attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboards) -> Squares:
     """Return the pieces among ``theirs`` that attack the square ``king``, blocked by the ``occupied`` squares only."""
     pawns = board.short & ~board.straight & ~board.diagonal
@@ -158,13 +158,13 @@ def find_attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboar
     return found
 
 
-@inlined
+@inlined_by_llvm
 def move_bit(pieces: Squares, gone: Squares, origin: int, target: int) -> Squares:
     """Return a set of pieces after a move: ``gone`` is cleared, and ``target`` set if ``origin`` was."""
     return pieces & ~gone | (pieces >> origin & 1) << target
 
 
-@inlined
+@inlined_by_llvm
 def board_after(board: Bitboards, action: int, passing: Squares) -> Bitboards:
     """Return the board after a move, still seen by the player who made it."""
     plane, origin = action >> 6, action & 63
@@ -199,7 +199,7 @@ def swap_sides(board: Bitboards) -> Bitboards:
     )
 
 
-@inlined
+@inlined_by_llvm
 def passing_pawns(board: Bitboards, pushed: Squares) -> Squares:
     """Return the en passant square behind their pawn ``pushed``, which has just advanced two squares, and the pawns
     that may capture there.
@@ -219,7 +219,7 @@ def passing_pawns(board: Bitboards, pushed: Squares) -> Squares:
     return found
 
 
-@inlined
+@inlined_by_llvm
 def mix_hash(key: Any, word: Any) -> Any:
     """Mix one more word into a hash."""
     mixed = (np.uint64(key) ^ np.uint64(word)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -227,14 +227,14 @@ def mix_hash(key: Any, word: Any) -> Any:
     return np.int64(mixed ^ mixed >> np.uint64(29))
 
 
-@inlined
+@inlined_by_llvm
 def board_hash(board: Bitboards) -> Any:
     """Return a hash of the pieces, never 0."""
     key = mix_hash(mix_hash(mix_hash(mix_hash(ONE, board.own), board.short), board.straight), board.diagonal)
     return key if key != 0 else ONE
 
 
-@inlined
+@inlined_by_llvm
 def is_mate_possible(board: Bitboards) -> bool:
     """Return whether mate is possible: not with a single knight or bishop, nor with bishops on squares of one color
     only.
@@ -248,7 +248,7 @@ def is_mate_possible(board: Bitboards) -> bool:
     return others & LIGHT != 0 and others & ~LIGHT != 0
 
 
-@inlined
+@inlined_by_llvm
 def store_history(state: States, ply: int, board: Bitboards) -> Any:
     """Store a position among the last eight; return the hash of its board."""
     first, key = POSITIONS + POSITION_WORDS * (ply & (HISTORY - 1)), board_hash(board)
@@ -258,7 +258,7 @@ def store_history(state: States, ply: int, board: Bitboards) -> Any:
     return key
 
 
-@inlined
+@inlined_by_llvm
 def record_position(state: States, board: Bitboards) -> None:
     """Record a new position and whether it is drawn; PLY, CLOCK, CASTLING and EN_PASSANT are already set."""
     ply, clock = state[PLY], state[CLOCK]

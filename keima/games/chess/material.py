@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 from keima.compilation.intrinsics import bit_count
 from keima.games.chess.board import (
     EN_PASSANT,
@@ -29,7 +29,7 @@ PROMOTED_VALUE = (KNIGHT_VALUE, BISHOP_VALUE, ROOK_VALUE)  # in the order of the
 MATING = 1_000_000  # more than all pieces
 
 
-@inlined
+@inlined_by_llvm
 def material_of(board: Bitboards, side: Squares) -> int:
     """Return the value of the pieces among ``side``; kings count 0."""
     short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
@@ -39,13 +39,13 @@ def material_of(board: Bitboards, side: Squares) -> int:
     return value + QUEEN_VALUE * bit_count(straight & diagonal)
 
 
-@inlined
+@inlined_by_llvm
 def material_balance(board: Bitboards) -> int:
     """Return the material of the player to move minus the opponent's."""
     return material_of(board, board.own) - material_of(board, ~board.own)
 
 
-@inlined
+@inlined_by_llvm
 def material_gain(board: Bitboards, action: Any, passing: Squares) -> int:
     """Return the material that a move captures, plus what a promotion gains."""
     plane, origin = action >> 6, action & 63

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
 from keima.compilation.intrinsics import lowest_bit
 from keima.games.chess.board import (
     ALL,
@@ -70,7 +70,7 @@ class DirectionMoves(NamedTuple):
     leaps: Squares  # ... two squares
 
 
-@inlined
+@inlined_by_llvm
 def find_threats(board: Bitboards) -> Threats:
     """Find checks and pins."""
     occupied = board.short | board.straight | board.diagonal
@@ -101,7 +101,7 @@ def find_threats(board: Bitboards) -> Threats:
     return Threats(checkers, goals, pinned, columns, rows, rising)
 
 
-@inlined
+@inlined_by_llvm
 def slide_attacks(pieces: Squares, through: Squares, shift: int, edge: Squares) -> Squares:
     """Return the squares that sliding ``pieces`` attack in a direction ``through`` empty squares (Kogge-Stone fill)."""
     free = through & edge
@@ -113,7 +113,7 @@ def slide_attacks(pieces: Squares, through: Squares, shift: int, edge: Squares) 
     return rotate_bits(pieces, shift) & edge
 
 
-@inlined
+@inlined_by_llvm
 def attacked_squares(board: Bitboards) -> Squares:
     """Return the squares that the opponent attacks, with the mover's king removed."""
     theirs = ~board.own & (board.short | board.straight | board.diagonal)
@@ -131,7 +131,7 @@ def attacked_squares(board: Bitboards) -> Squares:
     return attacked
 
 
-@inlined
+@inlined_by_llvm
 def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
     """Return the king's square if it may castle to the east, direction 2, or to the west; else empty.
 
@@ -143,7 +143,7 @@ def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied:
     return king if may and BETWEEN[lowest_bit(king), rook] & occupied == 0 else NONE
 
 
-@inlined
+@inlined_by_llvm
 def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
     """Write the actions of a plane from these squares; return the new count."""
     while squares != 0:
@@ -153,7 +153,7 @@ def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) ->
     return count
 
 
-@inlined
+@inlined_by_llvm
 def find_unpinned_squares(threats: Threats, d: int) -> Squares:
     """Return the squares whose pieces may move in direction ``d`` despite pins."""
     along = threats.columns
@@ -166,7 +166,7 @@ def find_unpinned_squares(threats: Threats, d: int) -> Squares:
     return ~threats.pinned | along
 
 
-@inlined
+@inlined_by_llvm
 def pawn_pushes(pawns: Squares, occupied: Squares, goals: Squares) -> tuple[Squares, Squares]:
     """Return the squares from which a pawn may advance by one square, and by two."""
     once = rotate_bits(pawns, -8) & ~occupied
@@ -174,7 +174,7 @@ def pawn_pushes(pawns: Squares, occupied: Squares, goals: Squares) -> tuple[Squa
     return rotate_bits(once & goals, 8), rotate_bits(twice & goals, 16)
 
 
-@inlined
+@inlined_by_llvm
 def write_slides(out: Actions, count: int, d: int, sliders: Squares, ways: DirectionMoves) -> int:
     """Write the moves of sliding pieces in a direction, and the steps and leaps of other pieces."""
     shift, edge, plane = SHIFTS[d], EDGES[d] & ~ways.own, 7 * d
@@ -192,7 +192,7 @@ def write_slides(out: Actions, count: int, d: int, sliders: Squares, ways: Direc
     return count
 
 
-@inlined
+@inlined_by_llvm
 def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Squares) -> int:
     """Write the moves of knights."""
     for d in range(8 if knights != 0 else 0):

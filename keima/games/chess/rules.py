@@ -47,7 +47,7 @@ reads and writes positions and moves.
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.compilation.intrinsics import byte_swap, lowest_bit
 from keima.games.chess.board import (
     CASTLING,
@@ -119,7 +119,7 @@ def returns(state: States, out: Returns) -> None:
     out[1 - mover] = np.float32(1.0 if mated else 0.0)
 
 
-@inlined
+@inlined_by_llvm
 def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
     """Write a 1 on each of the squares."""
     while squares != 0:
@@ -128,7 +128,7 @@ def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
         squares &= squares - 1
 
 
-@inlined
+@inlined_by_llvm
 def castling_rook(king: Squares, side: int) -> Squares:
     """Return the corner of the rook with which a king at home castles to the kingside, 0, or to the queenside, 1."""
     kingside_is_east = lowest_bit(king) & 7 == KING_HOME & 7  # else the game is mirrored

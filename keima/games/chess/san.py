@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keima.compilation.decorators import compile_for_types, compiled, inlined
+from keima.compilation.decorators import compile_for_types, compiled, inlined_by_llvm
 from keima.games.chess.board import (
     BISHOP,
     CLOCK,
@@ -49,13 +49,13 @@ CASTLING = r"([O0o]-?[O0o])(-?[O0o])?"
 SAN = re.compile(rf"(?:{PIECE_MOVE}|{CASTLING})(?: ?e\.?p\.?)?[+#]*[!?]*")
 
 
-@inlined
+@inlined_by_llvm
 def piece_kind_at(board: Bitboards, square: int) -> Any:
     """Return the kind of piece on a square; its bits are short, straight, diagonal."""
     return board.short >> square & 1 | (board.straight >> square & 1) << 1 | (board.diagonal >> square & 1) << 2
 
 
-@inlined
+@inlined_by_llvm
 def write_playable_moves(state: States, legal: Actions) -> int:
     """Write the moves that can be made, also after a draw that nobody claimed; return their number.
 

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.games.game import (
     Actions,
     Game,
@@ -69,7 +69,7 @@ HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)])
 
 
-@inlined
+@inlined_by_llvm
 def has_four_in_line(stones: int) -> bool:
     """Return whether four of these stones are in a line."""
     vertical = stones & (stones >> 1)
@@ -81,7 +81,7 @@ def has_four_in_line(stones: int) -> bool:
     ) != 0
 
 
-@inlined
+@inlined_by_llvm
 def find_completing_cells(stones: int) -> int:
     """Return all cells, on the board or not, that complete a line with three of these stones."""
     cells = (stones << 1) & (stones << 2) & (stones << 3)
@@ -92,7 +92,7 @@ def find_completing_cells(stones: int) -> int:
     return cells
 
 
-@inlined
+@inlined_by_llvm
 def increment_counts(counts: BitCounts, cells: int) -> BitCounts:
     """Return ``counts``, incremented on these cells."""
     twos = counts.ones & cells
@@ -102,7 +102,7 @@ def increment_counts(counts: BitCounts, cells: int) -> BitCounts:
     )
 
 
-@inlined
+@inlined_by_llvm
 def write_counts(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
     """Write the counts, times ``unit``, to ``plane`` ``[42]``, without a branch, so that the loop is vectorized."""
     ones, twos, fours, eights = counts
@@ -112,14 +112,14 @@ def write_counts(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32
         plane[cell] = unit * np.float32(count)
 
 
-@inlined
+@inlined_by_llvm
 def write_bits(plane: NDArray[np.float32], board: int) -> None:
     """Write a bitboard to ``plane`` ``[42]``."""
     for cell in range(CELLS):
         plane[cell] = np.float32(board >> BITS[cell] & 1)
 
 
-@inlined
+@inlined_by_llvm
 def count_open_lines(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
     """Count, for each of the cells ``empty``, the lines through it without ``theirs`` that hold two of ``mine``, and
     those that hold one.
@@ -196,7 +196,7 @@ def final_score(state: States, ownership: Actions) -> int:
     return -2 * sign * (22 - (state[PLY] + 1) // 2)
 
 
-@inlined
+@inlined_by_llvm
 def write_stones(state: States, cells: NDArray[np.float32]) -> None:
     """Write both players' stones to the first of the planes ``[C, 42]``."""
     write_bits(cells[0], state[MOVER])

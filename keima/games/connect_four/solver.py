@@ -17,7 +17,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 from keima.games.connect_four.rules import (
     BOARD,
     BOTTOM,
@@ -73,7 +73,7 @@ def solve_action_values(state: States, *, table: Table | None = None) -> ActionV
     return values
 
 
-@inlined
+@inlined_by_llvm
 def _count_bits(cells: int) -> int:
     """Return the number of set bits."""
     pairs = cells - ((cells >> 1) & 0x5555555555555555)
@@ -81,7 +81,7 @@ def _count_bits(cells: int) -> int:
     return (((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101) >> 56
 
 
-@inlined
+@inlined_by_llvm
 def _mirror_cells(cells: int) -> int:
     """Return the mirror image of these cells."""
     swapped = cells & (COLUMN << 21)
@@ -91,13 +91,13 @@ def _mirror_cells(cells: int) -> int:
     return swapped
 
 
-@inlined
+@inlined_by_llvm
 def _position_key(mover: int, stones: int) -> int:
     """Return a number from 1 to 2**49 that identifies a position up to reflection."""
     return min(mover + stones, _mirror_cells(mover) + _mirror_cells(stones)) + 1
 
 
-@inlined
+@inlined_by_llvm
 def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) -> int:
     """Return the result that a simple pairing strategy guarantees the second player: 0 nothing, 1 a draw, 2 a win.
 
@@ -112,7 +112,7 @@ def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) ->
     return 2 if has_four_in_line(second | (empty & EVEN_ROWS & ~contested)) else 1
 
 
-@inlined
+@inlined_by_llvm
 def _order_moves(mover: int, moves: int, possible: int, empty: int) -> int:
     """Return the columns of ``moves`` from the lowest bits on, best first; -1 if one of them wins by force.
 

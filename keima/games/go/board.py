@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined, inlined_by_llvm
 from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import Actions, States, legal_actions_kernel, step_kernel
 
@@ -96,7 +96,7 @@ def view_board(state: States) -> BoardView:
     )
 
 
-@inlined
+@inlined_by_llvm
 def find_slot(table: States, position: int) -> int:
     """Return the slot of the position in the table, or the free slot where it belongs."""
     slot = position & (len(table) - 1)
@@ -105,7 +105,7 @@ def find_slot(table: States, position: int) -> int:
     return slot
 
 
-@inlined
+@inlined_by_llvm
 def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int, int, int, int]:
     """Return the chains next to ``cell``; 0 in place of walls, empty cells and repeated chains."""
     none, above, left, right, below = head[0], head[cell - stride], head[cell - 1], head[cell + 1], head[cell + stride]
@@ -117,7 +117,7 @@ def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int,
     )
 
 
-@inlined
+@inlined_by_llvm
 def hash_of_removed(board: BoardView, cell: int, owner: int) -> int:
     """Return the hash of the stones of ``owner`` that a play on ``cell`` removes: adjacent chains without another
     liberty.
@@ -134,7 +134,7 @@ def hash_of_removed(board: BoardView, cell: int, owner: int) -> int:
     return removed
 
 
-@inlined
+@inlined_by_llvm
 def judge_play(board: BoardView, cell: int, mine: int, vacated: int) -> int:
     """Judge a play of color ``mine`` on an empty cell; return the verdict.
 
@@ -186,7 +186,7 @@ def legal_actions(state: States, out: Actions) -> int:
     return count + 1
 
 
-@inlined
+@inlined_by_llvm
 def add_to_chain(board: BoardView, cell: int, chain: int) -> None:
     """Make ``cell`` a stone of ``chain`` and count the chain's new liberties.
 
@@ -206,7 +206,7 @@ def add_to_chain(board: BoardView, cell: int, chain: int) -> None:
     board.stones[chain] += 1
 
 
-@inlined
+@inlined_by_llvm
 def remove_chain(board: BoardView, chain: int) -> None:
     """Remove the stones of ``chain``; adjacent chains gain liberties."""
     owner = int(board.color[chain])
@@ -227,13 +227,13 @@ def remove_chain(board: BoardView, chain: int) -> None:
     board.liberties[0] = 0  # head 0 stands for walls and empty cells
 
 
-@inlined
+@inlined_by_llvm
 def join_rings(board: BoardView, one: int, other: int) -> None:
     """Join the rings of two chains."""
     board.following[one], board.following[other] = board.following[other], board.following[one]
 
 
-@inlined
+@inlined_by_llvm
 def place_stone(board: BoardView, cell: int, mine: int) -> None:
     """Put a stone on an empty cell. Own chains join; opposing chains, then its own, are removed without liberties."""
     chains = chains_around(board.head, cell, board.stride)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import (
     Actions,
@@ -108,7 +108,7 @@ def points_reached_by_color(board: BoardView) -> NDArray[np.int64]:
     return reached
 
 
-@inlined
+@inlined_by_llvm
 def point_owner(reached: NDArray[np.int64], row: int, column: int) -> int:
     """Return 1 where a point is Black's, -1 where it is White's, else 0."""
     return (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
@@ -154,7 +154,7 @@ def returns(state: States, out: Returns) -> None:
     out[1] = -won
 
 
-@inlined
+@inlined_by_llvm
 def superko_mask(board: BoardView, row: int, mine: int) -> int:
     """Return the mask of a row's points on which superko alone forbids ``mine`` to play."""
     suspects = board.rows[row + 1] & (board.rows[mine * board.size + 2 + row] | -board.header[SUICIDE])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 from keima.games.game import States
 from keima.games.twenty48.rules import DUE, HEIGHT, LEGAL, ROWS, WIDTH
 
@@ -45,7 +45,7 @@ class Tables(NamedTuple):
     values: NDArray[np.float64]  # [65536] the value of a row or column
 
 
-@inlined
+@inlined_by_llvm
 def row_digit(row: int, place: int) -> int:
     """Return the exponent at this place of a row."""
     return (row >> 4 * place) & 15
@@ -101,7 +101,7 @@ def row_value(row: int) -> float:
     )
 
 
-@inlined
+@inlined_by_llvm
 def reverse_row(row: int) -> int:
     """Return the digits in reverse order."""
     return row_digit(row, 0) << 12 | row_digit(row, 1) << 8 | row_digit(row, 2) << 4 | row_digit(row, 3)
@@ -123,27 +123,27 @@ def shared_tables() -> Tables:
     return tables
 
 
-@inlined
+@inlined_by_llvm
 def packed_column(board: PackedBoard, place: int) -> int:
     """Return a column as a row, the top digit lowest."""
     a, b, c, d = board
     return row_digit(a, place) | row_digit(b, place) << 4 | row_digit(c, place) << 8 | row_digit(d, place) << 12
 
 
-@inlined
+@inlined_by_llvm
 def packed_transpose(board: PackedBoard) -> PackedBoard:
     """Return the transposed board."""
     return packed_column(board, 0), packed_column(board, 1), packed_column(board, 2), packed_column(board, 3)
 
 
-@inlined
+@inlined_by_llvm
 def look_up_rows(table: NDArray[np.int64], board: PackedBoard) -> PackedBoard:
     """Look up each row of the board in the table."""
     a, b, c, d = board
     return table[a], table[b], table[c], table[d]
 
 
-@inlined
+@inlined_by_llvm
 def board_value(board: PackedBoard, values: NDArray[np.float64]) -> float:
     """Return the value of a board: the sum over its rows and columns."""
     a, b, c, d = board
@@ -151,7 +151,7 @@ def board_value(board: PackedBoard, values: NDArray[np.float64]) -> float:
     return values[a] + values[b] + values[c] + values[d] + values[e] + values[f] + values[g] + values[h]
 
 
-@inlined
+@inlined_by_llvm
 def place_tile_bits(board: PackedBoard, row: int, bits: int) -> PackedBoard:
     """Return the board with these bits set in one row."""
     a, b, c, d = board
@@ -206,7 +206,7 @@ def find_best_action(state: States, depth: int, tables: Tables) -> int:
     return chosen
 
 
-@inlined
+@inlined_by_llvm
 def packed_row(row: int) -> int:
     """Return a row of the state as digits."""
     return (
@@ -217,7 +217,7 @@ def packed_row(row: int) -> int:
     )
 
 
-@inlined
+@inlined_by_llvm
 def packed_board(state: States) -> PackedBoard:
     """Return the board of a state."""
     return (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 from keima.compilation.intrinsics import lowest_bit
 from keima.games.game import (
     CHANCE,
@@ -51,33 +51,33 @@ FiveRows = tuple[
 ]  # byte k of all five is a line, which slides towards the first
 
 
-@inlined
+@inlined_by_llvm
 def nonzero_bytes(cells: PackedRow) -> int:
     """Return the highest bit of each nonzero byte."""
     return (cells + LOW) & HIGH
 
 
-@inlined
+@inlined_by_llvm
 def fill_bytes(high: int) -> int:
     """Return all bits of each byte whose highest bit is set in ``high``; other bits must be clear."""
     return (high - (high >> 7)) | high
 
 
-@inlined
+@inlined_by_llvm
 def pull_tiles_forward(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
     """Move tiles from the back to the front where the front is empty."""
     keep = fill_bytes(nonzero_bytes(front))
     return front | (back & ~keep), back & keep
 
 
-@inlined
+@inlined_by_llvm
 def merge_pair(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow, int]:
     """Merge equal tiles into the front; also return the highest bits of the bytes where tiles merged."""
     equal = nonzero_bytes(front) & ~nonzero_bytes(front ^ back)
     return front + (equal >> 7), back & ~fill_bytes(equal), equal
 
 
-@inlined
+@inlined_by_llvm
 def sum_merged_tiles(cells: PackedRow, equal: int) -> int:
     """Return the sum of the tiles in the bytes of ``cells`` whose bits ``equal`` are set."""
     total = 0
@@ -87,7 +87,7 @@ def sum_merged_tiles(cells: PackedRow, equal: int) -> int:
     return total
 
 
-@inlined
+@inlined_by_llvm
 def slide_lines(
     a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
 ) -> tuple[PackedRow, PackedRow, PackedRow, PackedRow, PackedRow, int]:
@@ -119,14 +119,14 @@ def slide_lines(
     return a, b, c, d, e, made
 
 
-@inlined
+@inlined_by_llvm
 def extract_column(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, shift: int) -> PackedRow:
     """Return the bytes at this bit offset of five rows, as a row."""
     near = ((a >> shift) & 0xFF) | ((b >> shift) & 0xFF) << 8 | ((c >> shift) & 0xFF) << 16
     return near | ((d >> shift) & 0xFF) << 24 | ((e >> shift) & 0xFF) << 32
 
 
-@inlined
+@inlined_by_llvm
 def transpose_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow) -> FiveRows:
     """Return the transposed board."""
     return (
@@ -138,7 +138,7 @@ def transpose_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: Pa
     )
 
 
-@inlined
+@inlined_by_llvm
 def reverse_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, length: int) -> FiveRows:
     """Return the first ``length`` words in reverse order; the others are 0."""
     if length == 5:
@@ -150,14 +150,14 @@ def reverse_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: Pack
     return b, a, c, d, e
 
 
-@inlined
+@inlined_by_llvm
 def find_slidable_tiles(front: PackedRow, back: PackedRow) -> tuple[int, int]:
     """Return the highest bits of the bytes where a tile can slide a step from front to back, and from back to front."""
     in_front, behind, unequal = nonzero_bytes(front), nonzero_bytes(back), nonzero_bytes(front ^ back)
     return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
 
 
-@inlined
+@inlined_by_llvm
 def legal_action_bits(state: States) -> int:
     """Return the legal actions, those that change the board, as bits."""
     inner = (1 << 8 * (state[WIDTH] - 1)) - 1  # all columns but the last
@@ -173,7 +173,7 @@ def legal_action_bits(state: States) -> int:
     return int(up != 0) << UP | int(right != 0) << RIGHT | int(down != 0) << DOWN | int(left != 0) << LEFT
 
 
-@inlined
+@inlined_by_llvm
 def slide_board(state: States, action: int) -> None:
     """Slide the board in the direction of ``action``."""
     sideways, backwards = action & 1 == 1, action == RIGHT or action == DOWN
@@ -192,7 +192,7 @@ def slide_board(state: States, action: int) -> None:
     state[SCORE] += made
 
 
-@inlined
+@inlined_by_llvm
 def place_tile(state: States, outcome: int) -> None:
     """Add the new tile of a chance outcome."""
     cell, width = np.uint32(outcome >> 1), np.uint32(state[WIDTH])

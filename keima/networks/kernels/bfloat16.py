@@ -3,18 +3,18 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined
+from keima.compilation.decorators import inlined_by_llvm
 
 Words = NDArray[np.uint16]
 
 
-@inlined
+@inlined_by_llvm
 def bfloat16_to_float32(word: int) -> float:
     """Return the float32 number that a bfloat16 word stands for."""
     return np.uint32(np.uint32(word) << np.uint32(16)).view(np.float32)  # type: ignore[return-value]
 
 
-@inlined
+@inlined_by_llvm
 def float32_to_bfloat16(number: float) -> int:
     """Return the nearest bfloat16 word, ties to even."""
     # Adding 0x7FFF, or 0x8000 where the last kept bit is 1, carries into that bit above a half, and at a half to even

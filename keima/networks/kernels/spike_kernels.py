@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
 from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 
 DECAY, THRESHOLD = 0.5, 1.0
@@ -49,7 +49,7 @@ class BlockWeights(NamedTuple):
     pool_bias: Numbers  # of the outputs that are not pooled
 
 
-@inlined
+@inlined_by_llvm
 def step_membrane(membrane: float, current: float) -> float:
     """Return the potential of a membrane after a step with this current."""
     fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
@@ -57,7 +57,7 @@ def step_membrane(membrane: float, current: float) -> float:
     return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
 
 
-@inlined
+@inlined_by_llvm
 def surrogate_slope(membrane: float) -> float:
     """Return the surrogate derivative of firing with respect to the membrane's potential."""
     # ds / du = 1 / (1 + (pi * (u - THRESHOLD))**2), the slope of an arc tangent (Fang et al. 2021)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from keima.compilation.decorators import compiled, inlined
+from keima.compilation.decorators import compiled, inlined_by_llvm
 
 Floats = NDArray[np.float32]
 
@@ -46,7 +46,7 @@ def is_winograd_faster(conv: nn.Conv2d) -> bool:
     )
 
 
-@inlined
+@inlined_by_llvm
 def transform_inputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
     """Transform five inputs in a line, for many lines: ``out[k][i]`` from ``a[i]`` to ``e[i]``.
 
@@ -67,7 +67,7 @@ def transform_inputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out:
         to_4[i] = e[i] - c[i] - two * (d[i] - b[i])
 
 
-@inlined
+@inlined_by_llvm
 def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
     """Transform five products in a line into three results, for many lines."""
     # A'm, where m is the sum of (Gg) * (B'd) over the input channels (Lavin & Gray 2016)
@@ -81,7 +81,7 @@ def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out
         to_2[i] = b[i] + c[i] + four * d[i] + e[i]
 
 
-@inlined
+@inlined_by_llvm
 def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
     """Apply the transpose of ``transform_outputs``, from gradients of three results in a line to those of five
     products.
@@ -101,7 +101,7 @@ def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Float
         to_4[i] = c[i]
 
 
-@inlined
+@inlined_by_llvm
 def copy_floats(numbers: Floats, out: Floats) -> None:
     """Copy ``numbers`` to ``out``, as ``out[:] = numbers`` does, which numba does not vectorize."""
     for i in range(len(numbers)):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.games.move_ordering import bring_best_forward
 from keima.search.lookahead import copy_state
@@ -121,7 +121,7 @@ def search_states(
 
 @compiled_without_refcounts
 def value_after_move(rules: Rules, final_score: Any, variation: AlphaBetaScratch) -> int:
-    """The value of the position at level 1, exact within its window.
+    """Return the value of the position at level 1, exact within its window.
 
     A loop instead of a recursion, which numba cannot load from its cache.
     """
@@ -137,7 +137,7 @@ def value_after_move(rules: Rules, final_score: Any, variation: AlphaBetaScratch
     return int(levels[1].best)
 
 
-@inlined
+@inlined_by_llvm
 def include_value(level: Any, value: int) -> bool:
     """Include the value of one more move; returns whether the others no longer matter."""
     if level.maximizes:
@@ -166,9 +166,9 @@ def enter_position(rules: Rules, final_score: Any, variation: AlphaBetaScratch, 
     return False
 
 
-@inlined
+@inlined_by_llvm
 def static_value(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> int:
-    """The value of the position at a level, without search: player 0's result, or lead."""
+    """Return the value of the position at a level, without search: player 0's result, or lead."""
     if rules.terminal(variation.states[number]) == 0:
         return final_score(variation.states[number], variation.ownership)
     rules.returns(variation.states[number], variation.returns)

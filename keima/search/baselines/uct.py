@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, random_below, seed_stream
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game, MoveScratch, Returns, Rules, States
@@ -84,7 +84,7 @@ class UctPlayer:
         )
 
     def choose(self, states: States) -> Actions:
-        """The most visited action in each of ``states`` ``[N, S]``."""
+        """Return the most visited action in each of ``states`` ``[N, S]``."""
         chosen = np.empty(len(states), np.int32)
         write_most_visited_actions(self._rules, self._tree, states, self._playouts, chosen)
         raise_kept_error()
@@ -111,7 +111,7 @@ def build_tree(rules: Rules, tree: UctTree, state: States, playouts: int) -> Non
         back_up_returns(tree, number)
 
 
-@inlined
+@inlined_by_llvm
 def add_node(tree: UctTree, parent: int, action: int) -> int:
     """Add a node behind ``action``; returns its number."""
     number = tree.used_nodes[0]
@@ -130,7 +130,7 @@ def add_node(tree: UctTree, parent: int, action: int) -> int:
     return int(number)
 
 
-@inlined
+@inlined_by_llvm
 def descend_to_leaf(rules: Rules, tree: UctTree) -> int:
     """Descend from the root to a new node or to the end of the game; returns the node. ``tree.state`` is the position
     there.
@@ -157,7 +157,7 @@ def descend_to_leaf(rules: Rules, tree: UctTree) -> int:
         number = child
 
 
-@inlined
+@inlined_by_llvm
 def note_player_to_move(rules: Rules, tree: UctTree, node: Any) -> None:
     """Note who is to move at a node through which the first playout passes, and how many moves there are."""
     node.untried = 0
@@ -169,18 +169,18 @@ def note_player_to_move(rules: Rules, tree: UctTree, node: Any) -> None:
             node.untried = rules.legal_actions(tree.state, tree.moves.actions)
 
 
-@inlined
+@inlined_by_llvm
 def find_outcome_child(nodes: Any, number: int, outcome: int) -> int:
-    """The child of a chance node behind this outcome, or NONE."""
+    """Return the child of a chance node behind this outcome, or NONE."""
     child = nodes[number].first_child
     while child != NONE and nodes[child].action != outcome:
         child = nodes[child].next_sibling
     return int(child)
 
 
-@inlined
+@inlined_by_llvm
 def draw_untried_action(tree: UctTree, node: Any, count: int) -> int:
-    """One of the first ``count`` actions in ``tree.moves.actions``, all that have no child being equally likely."""
+    """Return one of the first ``count`` actions in ``tree.moves.actions``; all without a child are equally likely."""
     nodes, legal, tried = tree.nodes, tree.moves.actions, tree.tried
     child = node.first_child
     while child != NONE:
@@ -198,9 +198,9 @@ def draw_untried_action(tree: UctTree, node: Any, count: int) -> int:
     return found
 
 
-@inlined
+@inlined_by_llvm
 def select_ucb1_child(tree: UctTree, node: Any) -> int:
-    """The child that UCB1 selects at a node whose moves have all been tried."""
+    """Return the child that UCB1 selects at a node whose moves have all been tried."""
     nodes, inverse_roots, explored = tree.nodes, tree.inverse_roots, tree.exploration[node.visits]
     best, highest = NONE, -math.inf
     child = node.first_child
@@ -214,7 +214,7 @@ def select_ucb1_child(tree: UctTree, node: Any) -> int:
     return best
 
 
-@inlined
+@inlined_by_llvm
 def play_to_end(rules: Rules, tree: UctTree) -> None:
     """Play at random to the end of the game, whose results are then in ``tree.returns``."""
     legal_actions, step, terminal = rules.legal_actions, rules.step, rules.terminal
@@ -230,7 +230,7 @@ def play_to_end(rules: Rules, tree: UctTree) -> None:
     rules.returns(state, tree.returns)
 
 
-@inlined
+@inlined_by_llvm
 def back_up_returns(tree: UctTree, number: int) -> None:
     """Add a playout's results to a node and to all above it, from 0 to 1."""
     nodes = tree.nodes
@@ -244,7 +244,7 @@ def back_up_returns(tree: UctTree, number: int) -> None:
 
 @compiled_without_refcounts
 def find_most_visited_action(tree: UctTree) -> int:
-    """The action of the root with the most visits, of several the one with the best mean."""
+    """Return the action of the root with the most visits, of several the one with the best mean."""
     nodes = tree.nodes
     best, child = nodes[0].first_child, nodes[0].first_child
     while child != NONE:
