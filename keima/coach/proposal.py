@@ -47,6 +47,8 @@ FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 EVALUATE_EVERY = 10  # iterations
+EVALUATION_SHARE = 0.05  # of the compute of self-play, for rating games
+FEWEST_RATING_GAMES, MOST_RATING_GAMES = 40, 1000  # of an evaluation
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
 # moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
 PLIES_PER_POINT = 1200
@@ -119,10 +121,14 @@ def _measure_speed(game: Game, search: Mapping[str, Any], size: tuple[int, int])
 
 
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
-    """Return the mean number of evaluations of a game; a share of the moves is searched fully, the others cheaply."""
+    """Return the mean number of evaluations of a game."""
+    return report.mean_plies * simulations_per_move(search) / GAMES_SHARE
+
+
+def simulations_per_move(search: Mapping[str, Any]) -> float:
+    """Return the mean number of simulations; a share of the moves is searched fully, the others cheaply."""
     full = search["full_search_probability"]
-    per_move = full * search["num_simulations"] + (1 - full) * search["cheap_simulations"]
-    return report.mean_plies * per_move / GAMES_SHARE
+    return float(full * search["num_simulations"] + (1 - full) * search["cheap_simulations"])
 
 
 def points_of(game: Game) -> int:
@@ -221,10 +227,20 @@ def learning_settings(
         "evaluation": {
             "every": EVALUATE_EVERY,
             "num_simulations": search["num_simulations"],
-            "rating_games": 40 if competitive else 0,
+            "rating_games": count_rating_games(games, search) if competitive else 0,
             "score_games": 0 if competitive else 20,
         },
     }
+
+
+def count_rating_games(games: float, search: Mapping[str, Any]) -> int:
+    """Return the rating games of an evaluation, which together take a share of the compute of so many games.
+
+    A game is as long as one of self-play, and all of its moves are searched fully.
+    """
+    cost = search["num_simulations"] / simulations_per_move(search)  # of a rating game, in games of self-play
+    affordable = EVALUATION_SHARE * games / cost / (ITERATIONS / EVALUATE_EVERY)
+    return max(FEWEST_RATING_GAMES, min(MOST_RATING_GAMES, round(affordable / 10) * 10))
 
 
 def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapping[str, Any]) -> Iterator[str]:
@@ -266,7 +282,12 @@ def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -
 
 
 def load_run_settings(
-    path: Path, overrides: Mapping[str, Any], *, run_dir: Path | None, say: Callable[[str], None]
+    path: Path,
+    overrides: Mapping[str, Any],
+    *,
+    run_dir: Path | None,
+    say: Callable[[str], None],
+    check_folder: Callable[[Path], None] = lambda run_dir: None,
 ) -> Settings:
     """Return the settings in a file; with ``run.auto``, those that neither it nor ``overrides`` give are chosen.
 
@@ -277,6 +298,7 @@ def load_run_settings(
         overrides: values that replace those of the file, by dotted key.
         run_dir: the run's folder; None: the one that the settings name.
         say: tells what is measured, and the choice with its reasons, line by line.
+        check_folder: raises an error if no run can be in this folder; called before anything is measured.
 
     Raises:
         GameDoesNotAnswer: the game does not even run.
@@ -288,6 +310,7 @@ def load_run_settings(
     settings = load_settings(path, overrides={**_placeholders(given), **overrides})
     run_dir = run_dir or settings.run.folder
     given |= {"run.auto": False}
+    check_folder(run_dir)
     begun = run_dir / "config.yaml"
     if begun.exists():
         fixed = ("game.", "network.")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,8 +35,10 @@ from keima.search.move_search import Search
 ANCHOR = "random"
 SPRT_PAIRS = 16  # between evaluations of the test
 ANCHOR_SHARE = 0.5  # of the rating games; the rest is against earlier versions
-BEATEN_SHARE = 0.2  # the same once a version has beaten the anchor, whose games say little from then on
+BEATEN_SHARE = 0.05  # the same once a version has beaten the anchor, whose games say little from then on
 BEATEN = 0.99  # the score from which on it has
+RECENT_SHARE = 0.75  # of the games against earlier versions, those against the one of a tenth of the run ago
+RECENT = 0.9  # its version is at most this share of the measured one
 
 
 class Strength:
@@ -67,15 +69,15 @@ class Strength:
                 self._positions, choose_policy_actions(self._positions, self.make_evaluator(model))
             ).share
         earlier = self._earlier_rated_models(model.model_version)
-        halfway = halfway_version(earlier)
+        recent = recent_version(earlier, model.model_version)
         first = find_first_to_beat_anchor(self._match_results())
         matches = yield from self._play_matches(model, earlier, is_anchor_beaten=first is not None, beside=beside)
         rating = gain = progress = None
         if self._game.num_players == 2:
             results = self._match_results()
             rating = self._update_ratings(results).get(model_player_name(model.model_version))
-            gain = find_elo_gain(results, model.model_version, halfway) if matches and halfway else None
-            if first is not None and first < model.model_version and first != halfway:
+            gain = find_elo_gain(results, model.model_version, recent) if matches and recent else None
+            if first is not None and first < model.model_version and first != recent:
                 progress = find_elo_gain(results, model.model_version, first)
         many = self._game.num_players > 2
         random_return, random_margin = first_player_mean_return(matches[:1]) if many and matches else (None, None)
@@ -91,7 +93,7 @@ class Strength:
             elo_margin=rating[1] if rating else None,
             elo_gain=gain.elo if gain else None,
             elo_gain_margin=gain.margin if gain else None,
-            gain_over=halfway if gain else None,
+            gain_over=recent if gain else None,
             elo_progress=progress.elo if progress else None,
             elo_progress_margin=progress.margin if progress else None,
             progress_since=first if progress else None,
@@ -137,14 +139,14 @@ class Strength:
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
             return []
-        halfway = halfway_version(earlier)
-        opponents = [] if halfway is None else sorted({halfway, max(earlier)})
+        shares = opponent_shares(list(earlier), model.model_version)
         share = BEATEN_SHARE if is_anchor_beaten else ANCHOR_SHARE
-        anchor_pairs = max(1, math.ceil(pairs * share)) if opponents else pairs
+        anchor_pairs = math.ceil(pairs * share) if shares else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
+        others = pairs - anchor_pairs
         pairings += [
-            Pairing(opponent=load_model_file(earlier[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
-            for opponent in opponents
+            Pairing(opponent=load_model_file(earlier[version]), pairs=max(1, int(others * shares[version])))
+            for version in sorted(shares)
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
@@ -286,9 +288,22 @@ def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, flo
     return float(returns.mean()), mean_margin(returns)
 
 
-def halfway_version(earlier: Mapping[int, Path]) -> int | None:
-    """Return the version in the middle of the earlier ones, which are in ascending order; None: there are none."""
-    return list(earlier)[len(earlier) // 2] if earlier else None
+def recent_version(earlier: Collection[int], version: int) -> int | None:
+    """Return the version of a tenth of the run so far ago, or the nearest to it; None: there is none."""
+    return max((each for each in earlier if each <= RECENT * version), default=min(earlier, default=None))
+
+
+def opponent_shares(earlier: Sequence[int], version: int) -> dict[int, float]:
+    """Return the earlier versions, in ascending order, that ``version`` plays, with their shares of the games.
+
+    Most games are with the version whose difference is shown, and the others with the one in the middle: chains of
+    games then lead back to the first versions.
+    """
+    recent = recent_version(earlier, version)
+    if recent is None:
+        return {}
+    halfway = earlier[len(earlier) // 2]
+    return {recent: 1.0} if halfway == recent else {recent: RECENT_SHARE, halfway: 1 - RECENT_SHARE}
 
 
 def find_first_to_beat_anchor(results: Sequence[PairResult]) -> int | None:
@@ -302,7 +317,7 @@ def find_first_to_beat_anchor(results: Sequence[PairResult]) -> int | None:
 
 
 def find_elo_gain(results: Sequence[PairResult], version: int, earlier: int) -> Rating | None:
-    """How much stronger a version is than an earlier one; None: no chain of games connects them.
+    """Return how much stronger a version is than an earlier one; None: no chain of games connects them.
 
     Ratings are differences, so with the earlier version as the anchor the margin is that of this difference alone.
     """

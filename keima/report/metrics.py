@@ -276,7 +276,7 @@ METRICS: tuple[Metric, ...] = (
         name="evaluation/elo_gain",
         title="Gain",
         format=format_elo_gain,
-        help="Elo above the rated version of half the way to this one, in games against it and others",
+        help="Elo above the rated version of a tenth of the run so far ago, in games against it and others",
         margin="evaluation/elo_gain_margin",
         rank=2,
     ),

@@ -10,12 +10,14 @@ from keima.coach.proposal import (
     REFERENCE_SPEED,
     choose_simulations,
     choose_size,
+    count_rating_games,
     learning_settings,
     load_run_settings,
     lookahead_plies,
     network_settings,
     points_of,
     search_settings,
+    simulations_per_move,
 )
 from keima.config.load import flatten, load_settings, save_resolved
 from keima.config.schema import Settings
@@ -75,6 +77,14 @@ def test_search_follows_the_game() -> None:
 )
 def test_simulations_grow_once_there_are_many_games(report: GameReport, evaluations: float, simulations: int) -> None:
     assert choose_simulations(report, evaluations) == simulations
+
+
+@pytest.mark.parametrize(("games", "rating_games"), [(67_600, 250), (1_000, 40), (10_000_000, 1000)])
+def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float, rating_games: int) -> None:
+    search = search_settings(load_game("connect_four"), CONNECT_FOUR, 80)
+    assert count_rating_games(games, search) == rating_games
+    cost = rating_games * 6 * 80  # simulations per ply of six evaluations
+    assert games != 67_600 or cost == pytest.approx(0.05 * games * simulations_per_move(search), rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])

@@ -5,7 +5,7 @@ import pytest
 
 from keima.evaluation.elo import PairResult, decide_sprt, expected_score, log_likelihood_ratio, rate_players
 from keima.evaluation.sparse import SparseFactors, find_elimination_order
-from keima.evaluation.strength import find_elo_gain, find_first_to_beat_anchor
+from keima.evaluation.strength import find_elo_gain, find_first_to_beat_anchor, opponent_shares
 
 
 def played(first: str, second: str, wins: int, draws: int, losses: int) -> PairResult:
@@ -162,3 +162,11 @@ def test_the_first_version_that_beats_a_random_player_is_found() -> None:
 
 def test_versions_that_no_games_connect_have_no_gain() -> None:
     assert find_elo_gain([played("model-000002", "random", 5, 0, 5)], 2, 1) is None
+
+
+def test_most_games_are_with_the_version_of_a_tenth_of_the_run_ago() -> None:
+    assert opponent_shares([], 10) == {}
+    assert opponent_shares([1], 2) == {1: 1.0}
+    assert opponent_shares([10, 20, 30, 40], 50) == {40: 0.75, 30: 0.25}
+    assert opponent_shares([10, 20, 30, 98], 100) == {30: 1.0}  # 98 is too recent
+    assert opponent_shares([99], 100) == {99: 1.0}  # but better than none

@@ -49,7 +49,7 @@ def format_rate(number: float) -> str:
 
 
 def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
-    """The four metrics of a cluster, each with its name and unit: Games/second: 145.2."""
+    """Return the four metrics of a cluster, each with its name and unit: Games/second: 145.2."""
     sync = cluster.network.sync_seconds
     count = sum(worker.state is WorkerState.SYNCING for worker in cluster.workers)
     syncing = f", {count} syncing" if count else ""  # they may play on meanwhile
@@ -83,7 +83,7 @@ def format_elo(elo: float, margin: float | None = None) -> str:
 
 
 def format_elo_gain(elo: float, margin: float | None = None) -> str:
-    """A difference in Elo with half the width of its interval: +120 ± 30."""
+    """Return a difference in Elo with half the width of its interval: +120 ± 30."""
     return f"{elo:+,.0f}" if margin is None else f"{elo:+,.0f} ± {margin:,.0f}"
 
 

@@ -119,7 +119,7 @@ class EvaluationReport:
     elo_margin: float | None = None  # half the width of its 95 % interval
     elo_gain: float | None = None  # Elo above the version ``gain_over``, which it has played: the random player's own
     elo_gain_margin: float | None = None  # rating, which is in the margin of ``elo``, is not in this one
-    gain_over: int | None = None  # of half the way from the first rated version to this one
+    gain_over: int | None = None  # of a tenth of the run so far ago
     elo_progress: float | None = None  # Elo above ``progress_since``, the first version that beat the random player
     elo_progress_margin: float | None = None
     progress_since: int | None = None

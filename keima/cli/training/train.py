@@ -28,6 +28,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
@@ -149,6 +150,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
+from keima.base.run_folder import check_run_folder
 from keima.base.system.start import print_status
 from keima.cli.new_game import write_config
 from keima.coach.proposal import load_run_settings
@@ -164,12 +166,17 @@ from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_ba
 
 def begin_training(arguments: argparse.Namespace) -> int:
     """Start or resume the run."""
-    if arguments.game and not arguments.config.exists():
+    is_new = bool(arguments.game) and not arguments.config.exists()
+    if is_new:
         write_config(arguments.game, arguments.config)
         print_status(f"wrote {arguments.config}: settings that you give there stay, the others are chosen now")
     try:
         path, settings = read_settings(arguments)
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if is_new:
+            arguments.config.unlink()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
         print_status("stopped before the run began; nothing of it was written")
         return INTERRUPTED
     with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
@@ -208,7 +215,13 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
     chooses = {"run.auto": False} if arguments.smoke else {}
-    settings = load_run_settings(path, overrides | chooses, run_dir=arguments.run_dir, say=print_status)
+    settings = load_run_settings(
+        path,
+        overrides | chooses,
+        run_dir=arguments.run_dir,
+        say=print_status,
+        check_folder=partial(check_run_folder, resume=True) if arguments.resume else lambda run_dir: None,
+    )
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)
     if arguments.smoke:

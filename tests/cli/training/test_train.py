@@ -261,3 +261,23 @@ def test_hours_are_minutes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         train.parse(["go9", "--hours", "1", "--minutes", "60"])
     assert "--hours and --minutes both limit the run" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_a_broken_game_leaves_no_config_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("def game():\n    return 1 / 0\n")
+    assert train.main([str(tmp_path / "broken.py"), "--minutes", "1"]) == 2
+    assert "broken.py" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_nothing_is_measured_for_a_run_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", pytest.fail)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"run": {"name": "mine", "auto": True}, "game": {"name": "tic_tac_toe"}}))
+    assert "there is no run" in refusal(capsys, "--config", path, "--run-dir", tmp_path / "run", "--resume")
