@@ -21,6 +21,7 @@ class CoachState:
     total_positions: int = 0
     total_samples: int = 0  # training positions among them
     owed_samples: float = 0.0  # allowed by new positions and not drawn yet
+    grown: int = 0  # steps of the network's growth
     measuring: int = 0  # version of the model whose strength is being measured, 0 for none
 
 

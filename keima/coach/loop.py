@@ -33,6 +33,8 @@ from keima.coach.bounds import Bounds, CoachState
 from keima.coach.fingerprint import fingerprint
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
+from keima.coach.ranks.leading import send_command
+from keima.coach.ranks.learners import grow_learner
 from keima.coach.receiving import Receiving
 from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
@@ -221,6 +223,7 @@ class Coach:
         if self.window.num_positions < training.window.min_positions:
             return None
         self._waiting.enter_phase(TRAINING)
+        self.grow_if_due()
         steps = int(self.state.owed_samples // training.batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
@@ -245,11 +248,22 @@ class Coach:
         learned = any(report.steps > report.skipped_steps for report in reports)
         return merge_reports(reports, generalized) if learned else None
 
+    def grow_if_due(self) -> None:
+        """Let the network take on the size that it is to have by now; the next model has it."""
+        network = self.settings.network
+        steps = network.count_growth_steps(self._bounds.share_done(self.state.iteration))
+        if steps <= self.state.grown:
+            return
+        send_command(self.learner.ranks, "grow", steps=steps)
+        self.learner, self.state.grown = grow_learner(self.learner, self.game, self.settings, steps), steps
+        size = network.sizes[steps]
+        self.log_event(f"the network grows to {size.blocks} blocks and {size.channels} channels")
+
     def publish(self) -> None:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
         self._waiting.enter_phase("publishing")
         version = max((row.version for row in self.ledger.models()), default=0) + 1
-        description = describe_model(self.game, self.settings.network.arguments(), version)
+        description = describe_model(self.game, self.settings.network.arguments(self.state.grown), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model

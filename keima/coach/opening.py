@@ -14,7 +14,8 @@ from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.bounds import CoachState, window_capacity
 from keima.coach.fingerprint import fingerprint
 from keima.coach.loop import Coach
-from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, share_state
+from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, send_command, share_state
+from keima.coach.ranks.learners import make_learner
 from keima.config.schema import Settings
 from keima.data.imports.seed_games import ingest_seed_games
 from keima.data.ledger import Ledger, open_ledger
@@ -24,10 +25,7 @@ from keima.evaluation.remote_matches import RemoteMatches
 from keima.evaluation.strength import Strength, check_evaluation_settings
 from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoint, Checkpoints
-from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.files.model import Model, describe_model
-from keima.networks.network import build_network, seed_weights
 from keima.replay.window import ReplayWindow, sampling_weights
 
 log = logging.getLogger(__name__)
@@ -72,8 +70,14 @@ def open_coach(
     ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
-    learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
-    state = restore(learner, checkpoint)
+    state = restore_state(checkpoint)
+    learner = make_learner(
+        game, settings, steps=state.grown, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks
+    )
+    if checkpoint:
+        learner.restore(checkpoint.learner)
+    if state.grown:
+        send_command(ranks, "grow", steps=state.grown)
     share_state(learner)
     if weights and not checkpoint:
         checkpoints.save(learner.state(), vars(state))  # a resumed run does not need the file of weights
@@ -105,32 +109,6 @@ def repeatable_run_id(settings: Settings) -> str | None:
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
 
 
-def make_learner(
-    game: Game,
-    settings: Settings,
-    *,
-    weights: Mapping[str, Any] | None = None,
-    kind: type[Learner] = Learner,
-    **sharing: Any,
-) -> Learner:
-    """Return a learner with a new network, with these weights or random ones from the run's seed.
-
-    Args:
-        kind: of learner. sharing: of the learner's options, those that say how a batch is shared out: ``ranks``,
-        ``norm_batch``, ``micro_batch``.
-
-    Raises:
-        CorruptModel: the weights are of another network.
-    """
-    seed_weights(seed_stream(settings.run.seed, "network"))
-    described = settings.network.arguments()
-    if weights:
-        network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
-    else:
-        network = build_network(game, **described)
-    return kind(network, settings.training, **sharing)
-
-
 def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
     """Return an empty replay window of the initial size."""
     training = settings.training
@@ -143,11 +121,14 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
     )
 
 
-def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
-    """Restore the learner from a checkpoint; return the Coach's own state."""
+def restore_state(checkpoint: Checkpoint | None) -> CoachState:
+    """Return the Coach's own state in a checkpoint; without one, that of a new run.
+
+    Raises:
+        ValueError: another version of this program has written it.
+    """
     if checkpoint is None:
         return CoachState()
-    learner.restore(checkpoint.learner)
     try:
         return CoachState(**checkpoint.coach)
     except TypeError as error:

@@ -52,6 +52,8 @@ class Settings(Section):
             raise ValueError(
                 "training.learning_rate_schedule: cosine decays over the run, so it needs run.iterations or run.minutes"
             )
+        if self.network.growth and endless:
+            raise ValueError("network.growth: it is by shares of the run, so it needs run.iterations or run.minutes")
         if self.training.window.seed_games:
             check_seed_games(self.training.window.seed_games, self.game.name)
         return self

@@ -85,7 +85,7 @@ def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> s
 def find_faulty_game(
     rules: Rules, start: States, max_plies: int, games: GameColumns, scratch: MoveScratch
 ) -> tuple[int, int, int]:
-    """The first fault, its game and the number of moves before it."""
+    """Return the first fault, its game and the number of moves before it."""
     moves = games.moves
     first, entry = 0, 0
     for game in range(games.lengths.size):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from keima.learning.ranks.total_batch import PartRows, halve_micro_batch, larges
 from keima.learning.update_step import AverageWeights, Losses, StepReport, UpdateStep
 from keima.networks.architectures.auxiliary_heads import auxiliary_losses, forward_for_training
 from keima.networks.architectures.layers import masked_log_policies
+from keima.networks.growth import enlarge_optimizer_state, enlarge_weights
 from keima.networks.inference.evaluator import keep_freed_memory, pick_device
 from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import ALL_ROWS, Batch
@@ -372,6 +373,21 @@ class Learner:
         }
         loss = policy_loss + self.settings.value_weight * value_loss + of_heads
         return Losses(loss, {name: metric.detach() for name, metric in metrics.items()})
+
+    def grow(self, network: nn.Module) -> Self:
+        """Return a learner that continues with ``network``, which is new and larger and will answer as this one's does.
+
+        Raises:
+            ValueError: it is not the same network with more blocks or channels.
+        """
+        state = self.state()
+        larger = type(self)(
+            network, self.settings, ranks=self.ranks, norm_batch=self.norm_batch, micro_batch=self.micro_batch
+        )
+        grown = {name: enlarge_weights(state.tensors[name], network) for name in ("network", "average")}
+        grown["optimizer"] = enlarge_optimizer_state(state.tensors["optimizer"], network)
+        larger.restore(LearnerState(state.tensors | grown, state.counters))
+        return larger
 
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the averaged weights, with which workers play, on the CPU."""

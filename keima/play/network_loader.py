@@ -1,12 +1,14 @@
 """Loads the network to measure: from a run, a model's file, or a file of weights next to a run's settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import keep_copies
+from keima.config.sections.network import NetworkSettings
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.files.container import CorruptModel
@@ -81,7 +83,7 @@ def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> 
     if config or settings_path.is_file():
         settings = load_settings(settings_path)
         game, search = load_game(settings.game.name, **settings.game.options), settings.search
-        model = Model(description=describe_model(game, settings.network.arguments(), 0), weights=weights)
+        model = Model(description=describe_model(game, find_arguments(settings.network, weights), 0), weights=weights)
     else:
         try:
             model = make_model_from_weights(load_game("twenty48"), weights)
@@ -96,6 +98,15 @@ def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> 
         return check_weights_fit(model, file, search)
     except CorruptModel as error:
         raise ValueError(f"{path} does not fit the network that {settings_path} describes: {error}") from error
+
+
+def find_arguments(network: NetworkSettings, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the network with these weights, which may have grown in its run."""
+    stem = weights.get("stem.conv.weight")
+    blocks = {name.split(".")[1] for name in weights if name.startswith("tower.")}
+    size = {"blocks": len(blocks), "channels": 0 if stem is None else len(stem)}
+    sizes = [network.arguments(steps) for steps in range(len(network.growth) + 1)]
+    return next((each for each in sizes if each.items() >= size.items()), sizes[0])
 
 
 def check_weights_fit(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:

@@ -115,7 +115,7 @@ def train_run(
             return make_backend(game, settings, run_id, log_event)
 
         with session(run_dir, settings, make_backend=begin, observers=watching, weights=weights, ranks=ranks) as coach:
-            files = WeightsFiles(weights_path, coach.learner.weights) if weights_path else None
+            files = WeightsFiles(weights_path, lambda: coach.learner.weights()) if weights_path else None
             if files:
                 coach.observers = [*coach.observers, shield_observer(files)]
             return RunEnd(report=coach.run(), coach=coach, files=files)

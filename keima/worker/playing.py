@@ -70,7 +70,10 @@ class Playing:
 
     def change_model(self, model: Model, version: int) -> None:
         """Continue all games with another model."""
-        self.evaluator.load(model.weights)
+        if self.evaluator.has_shapes_of(model.weights):
+            self.evaluator.load(model.weights)
+        else:
+            self.evaluator.change_network(model.build(self.game))
         self.self_play.change_model(version)
 
     # Games.

@@ -41,7 +41,7 @@ class JobPlayer:
         return next(iter(self._playing.values()), None)
 
     def unfinished_jobs(self, assignment: Assignment) -> list[EvaluationJob]:
-        """The jobs that have not been played to their end."""
+        """Return the jobs that have not been played to their end."""
         return [
             job
             for job in assignment.matches

@@ -12,12 +12,12 @@ from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.loop import Coach
 from keima.coach.opening import (
     MakeBackend,
-    make_learner,
     make_window,
     refill_window,
     repeatable_run_id,
-    restore,
+    restore_state,
 )
+from keima.coach.ranks.learners import make_learner
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.learning.checkpoint import Checkpoints
@@ -86,9 +86,12 @@ def coaching(
     """
     ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))
     (folder / "models").mkdir(exist_ok=True)
-    learner = make_learner(GAME, settings)
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.training.keep_checkpoints)
-    state = restore(learner, checkpoints.load())
+    checkpoint = checkpoints.load()
+    state = restore_state(checkpoint)
+    learner = make_learner(GAME, settings, steps=state.grown)
+    if checkpoint:
+        learner.restore(checkpoint.learner)
     window = refill_window(make_window(GAME, settings), ledger, settings, state)
     with ledger:
         yield Coach(

@@ -13,7 +13,7 @@ from keima.coach.fingerprint import fingerprint
 from keima.coach.loop import Coach
 from keima.data.ledger import read_ledger
 from keima.networks.files.heading import stored_sha256
-from keima.networks.files.model import Model
+from keima.networks.files.model import Model, decode_model
 from tests.coach.coaching import FakeEvaluation, Listener, coaching, inline
 from tests.small_run import GAME, small_settings
 
@@ -96,6 +96,29 @@ def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tm
     with read_ledger(tmp_path) as ledger:
         models = [{row.first_model, row.last_model} for row in ledger.received_batches()]
     assert models == [{1}, {1}, {2}, {2}, {3}, {3}]
+
+
+@pytest.mark.medium
+def test_the_network_grows_during_a_run_which_goes_on_with_the_larger_one(tmp_path: Path) -> None:
+    network = {"growth": ["2x12@0.4", "3x16@0.9"]}
+
+    def run(iterations: int) -> list[str]:
+        listener = Listener()
+        settings = small_settings(tmp_path, run={"iterations": iterations}, network=network)
+        with coaching(tmp_path, settings, listeners=[listener]) as coach:
+            coach.run()
+            assert coach.state.grown == 1
+        return listener.events
+
+    assert "the network grows to 2 blocks and 12 channels" in run(4)
+    assert not [event for event in run(5) if "grows" in event], "it has grown before"
+    assert not audit(tmp_path).problems
+    with read_ledger(tmp_path) as ledger:
+        files = [tmp_path / row.path for row in ledger.models()]
+        played = {row.last_model for row in ledger.received_batches()}
+    channels = [decode_model(path.read_bytes()).description.network["channels"] for path in files]
+    assert sorted(channels) == channels and set(channels) == {8, 12}
+    assert max(played) > channels.index(12) + 1, "a worker has played with the larger one"
 
 
 @pytest.mark.medium

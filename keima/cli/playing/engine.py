@@ -205,7 +205,7 @@ class EngineNetwork:
     score_utility: float
 
     def think(self, max_simulations: int) -> Thinker:
-        """A thinker with room for this many simulations."""
+        """Return a thinker with room for this many simulations."""
         return Thinker(
             self.game,
             self.evaluator,
@@ -254,7 +254,7 @@ def load_engine_network(arguments: argparse.Namespace) -> EngineNetwork:
 
 
 def make_uci_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write: Write) -> ConversationPartner:
-    """The chess engine."""
+    """Return the chess engine."""
     from keima.play.uci.engine import UciEngine  # which compiles chess
 
     name = uci_name(loaded.model.model_version)
@@ -264,7 +264,7 @@ def make_uci_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write:
 def make_gtp_engine(
     arguments: argparse.Namespace, loaded: EngineNetwork, rules: GtpRules | None, write: Write
 ) -> ConversationPartner:
-    """The Go engine."""
+    """Return the Go engine."""
     from keima.play.gtp.engine import GtpEngine  # which compiles Go
 
     return GtpEngine(
@@ -281,7 +281,7 @@ def make_gtp_engine(
 
 
 def make_analysis_engine(arguments: argparse.Namespace, loaded: EngineNetwork, write: Write) -> ConversationPartner:
-    """The engine that analyses many positions of Go."""
+    """Return the engine that analyses many positions of Go."""
     from keima.play.analysis.engine import AnalysisEngine, describe_model  # which compile Go
     from keima.play.analysis.query import QueryDefaults
     from keima.play.analysis.searches import Searches

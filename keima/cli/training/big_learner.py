@@ -204,7 +204,7 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from keima.base.reports.formats import format_duration
-from keima.coach.opening import make_learner
+from keima.coach.ranks.learners import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
 from keima.config.schema import Settings

@@ -4,8 +4,9 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from keima.coach.opening import make_learner, make_window
+from keima.coach.opening import make_window
 from keima.coach.ranks.leading import next_command
+from keima.coach.ranks.learners import grow_learner, make_learner
 from keima.coach.session import learner_threads
 from keima.config.own_modules import keep_source
 from keima.config.schema import Settings
@@ -39,6 +40,8 @@ def follow_rank_zero(ranks: Ranks) -> None:
             case "state":
                 tree = decode_tree(payload, path=Path("rank 0's state"))
                 learner.restore(LearnerState(tree["tensors"], tree["counters"]))
+            case "grow":
+                learner = grow_learner(learner, game, settings, **details)
             case "add":
                 window.add(decode_batch(payload))
             case "resize":

@@ -154,23 +154,23 @@ class Content:
 
 
 def pack_head(raw_header: bytes, magic: bytes) -> bytes:
-    """All bytes of a file before the weights."""
+    """Return all bytes of a file before the weights."""
     return MODEL_PREFIX.pack(magic, FORMAT, len(raw_header)) + raw_header
 
 
 def encode_content(content: Content, *, compressed: bool = True) -> bytes:
-    """The file with this content."""
+    """Return the file with this content."""
     return pack_file(content, content.words, MODEL_MAGIC, compressed=compressed)
 
 
 def pack_file(content: Content, words: WordRows, magic: bytes, *, compressed: bool = True) -> bytes:
-    """A file that begins with ``magic``, has the header and the hash of ``content``, and holds ``words``."""
+    """Return a file that begins with ``magic``, has the header and the hash of ``content``, and holds ``words``."""
     frame = compress_words(words, compressed=compressed)
     return b"".join((pack_head(content.raw_header, magic), frame, bytes.fromhex(content.sha256)))
 
 
 def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
-    """The content of a file's bytes.
+    """Return the content of a file's bytes.
 
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
@@ -183,7 +183,7 @@ def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
 
 
 def unpack_file(data: bytes, magic: bytes, what: str, limits: ModelLimits) -> Content:
-    """The content of a file that begins with ``magic``; its hash is not compared.
+    """Return the content of a file that begins with ``magic``; its hash is not compared.
 
     Raises:
         CorruptModel: it is damaged, is not a ``what``, has another format, or is over the limits.
@@ -208,7 +208,7 @@ def unpack_file(data: bytes, magic: bytes, what: str, limits: ModelLimits) -> Co
 
 
 def compress_words(words: WordRows, *, compressed: bool = True) -> bytes:
-    """The planes of all rows of words as one zstd frame."""
+    """Return the planes of all rows of words as one zstd frame."""
     planes, start = np.empty(sum(row.nbytes for row in words), np.uint8), 0
     for row in words:
         to_planes(row, out=planes[start : start + row.nbytes].reshape(row.itemsize, row.size))
@@ -220,7 +220,7 @@ def compress_words(words: WordRows, *, compressed: bool = True) -> bytes:
 
 
 def decompress_words(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
-    """The words in a frame. Their number is checked against the tensors before anything is unpacked.
+    """Return the words in a frame. Their number is checked against the tensors before anything is unpacked.
 
     Raises:
         CorruptModel: it is damaged, over the limits, or has another number of bytes.
@@ -235,7 +235,7 @@ def decompress_words(frame: memoryview, entries: Entries, limits: ModelLimits) -
 
 
 def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
-    """The number of words of each type in these tensors.
+    """Return the number of words of each type in these tensors.
 
     Raises:
         CorruptModel: they are over the limits, or two have the same name.
@@ -247,7 +247,7 @@ def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
 
 
 def iterate_tensors(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
-    """Each tensor with its part of the words."""
+    """Yield each tensor with its part of the words."""
     for dtype, row in zip(WORD_TYPES, words, strict=True):
         start = 0
         for entry in entries:

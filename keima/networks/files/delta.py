@@ -34,14 +34,14 @@ ShortWords = NDArray[np.uint16]
 
 
 def encode_delta(model: Content, base: Content) -> bytes | None:
-    """The delta from ``base`` to ``model``; None if their tensors differ."""
+    """Return the delta from ``base`` to ``model``; None if their tensors differ."""
     if model.header.tensors != base.header.tensors:
         return None
     return pack_file(model, _change_short_words(_make_differences, base.words, model.words), DELTA_MAGIC)
 
 
 def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -> Content:
-    """The model from which ``encode_delta`` made ``delta`` with the same ``base``.
+    """Return the model from which ``encode_delta`` made ``delta`` with the same ``base``.
 
     Raises:
         CorruptModel: the delta is damaged, over the limits, or does not fit ``base``.
@@ -58,7 +58,7 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
 def _change_short_words(
     change: Callable[[ShortWords, ShortWords, int], ShortWords], base: WordRows, words: WordRows
 ) -> WordRows:
-    """The words of the types with 16 bits changed by ``change(base's, these, bits)``, and the others."""
+    """Return the words of the types with 16 bits changed by ``change(base's, these, bits)``, and the others."""
     return tuple(
         change(old, row, EXPONENT_BITS[dtype]) if dtype in EXPONENT_BITS else row
         for dtype, old, row in zip(WORD_TYPES, base, words, strict=True)
@@ -67,7 +67,7 @@ def _change_short_words(
 
 @compiled
 def _make_differences(old: ShortWords, new: ShortWords, bits: int) -> ShortWords:
-    """The differences modulo 2**16, sorted by exponent, as 0, 1, 2, 3, 4, ... for 0, -1, 1, -2, 2, ..."""
+    """Return the differences modulo 2**16, sorted by exponent, as 0, 1, 2, 3, 4, ... for 0, -1, 1, -2, 2, ..."""
     places, differences = _first_places(old, bits), np.empty_like(old)
     for i in range(old.size):
         exponent = (old[i] & 0x7FFF) >> bits
@@ -91,7 +91,7 @@ def _apply_differences(old: ShortWords, differences: ShortWords, bits: int) -> S
 
 @compiled
 def _first_places(words: ShortWords, bits: int) -> NDArray[np.int64]:
-    """The start of each exponent's differences, when they are sorted by exponent."""
+    """Return the start of each exponent's differences, when they are sorted by exponent."""
     firsts = np.zeros(EXPONENTS, np.int64)
     for word in words:
         firsts[(word & 0x7FFF) >> bits] += 1

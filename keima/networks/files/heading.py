@@ -24,7 +24,8 @@ class Heading:
 
 
 def find_model_file(network: Path, version: int | None = None) -> Path:
-    """The file of a network that is given as a run's folder, whose newest accepted model it is, or as a model's file.
+    """Return the file of a network that is given as a run's folder, whose newest accepted model it is, or as a model's
+    file.
 
     Raises:
         ValueError, OSError: there is no such run, it has no such model, or a file has no versions.
@@ -37,7 +38,7 @@ def find_model_file(network: Path, version: int | None = None) -> Path:
 
 
 def find_run_model(run: Path, version: int | None) -> Path:
-    """The file of a run's model; without a version, of the newest accepted one.
+    """Return the file of a run's model; without a version, of the newest accepted one.
 
     Raises:
         ValueError, OSError: there is none.
@@ -50,12 +51,12 @@ def find_run_model(run: Path, version: int | None) -> Path:
 
 
 def stored_sha256(data: bytes) -> str:
-    """The hash that identifies the model in a transfer file, as stored there; ``decode_content`` checks it."""
+    """Return the hash that identifies the model in a transfer file, as stored there; ``decode_content`` checks it."""
     return data[-DIGEST_BYTES:].hex()
 
 
 def read_heading(path: Path) -> Heading | None:
-    """The heading of a model's file; None if it is invalid: reading the whole file gives the reason."""
+    """Return the heading of a model's file; None if it is invalid: reading the whole file gives the reason."""
     try:
         with path.open("rb") as file:
             begin = file.read(MODEL_PREFIX.size)

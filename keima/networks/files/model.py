@@ -82,7 +82,7 @@ class Model:
         return self.description.model_version
 
     def build(self, game: Game, *, copy: bool = True) -> nn.Module:
-        """The network with copies of these weights or, without ``copy``, with the weights themselves.
+        """Return the network with copies of these weights or, without ``copy``, with the weights themselves.
 
         Raises:
             CorruptModel: the model is for another game, or the weights do not fit the network that it names.
@@ -111,7 +111,7 @@ class Model:
 
 
 def unpack_model(content: Content) -> Model:
-    """The model in a file's content, with its weights in float32.
+    """Return the model in a file's content, with its weights in float32.
 
     Raises:
         CorruptModel: weights are not finite.
@@ -121,7 +121,7 @@ def unpack_model(content: Content) -> Model:
 
 
 def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
-    """The description of a model for ``game`` with the network that ``build_network(game, **network)`` builds."""
+    """Return the description of a model for ``game`` with the network of ``build_network(game, **network)``."""
     given = {key: value for key, value in network.items() if value is not None}
     return Description(
         game=game.name,
@@ -135,7 +135,7 @@ def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -
 def encode_model(
     model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True
 ) -> bytes:
-    """The model as the bytes of a transfer file.
+    """Return the model as the bytes of a transfer file.
 
     Args:
         dtype: of matrices and kernels. float16 is a fifth larger and eight times as precise, but ends at 65,504.
@@ -153,7 +153,7 @@ def encode_model(
 
 
 def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
-    """The model in a file's bytes, with its weights in float32.
+    """Return the model in a file's bytes, with its weights in float32.
 
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
@@ -162,14 +162,14 @@ def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
 
 
 def make_tensor_entry(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) -> TensorEntry:
-    """How a tensor is transferred. Whole numbers and one-dimensional tensors are few, and keep all their bits."""
+    """Return how a tensor is transferred: whole numbers and one-dimensional tensors are few and keep all bits."""
     if not tensor.is_floating_point():
         return TensorEntry(name=name, shape=tuple(tensor.shape), dtype="int64")
     return TensorEntry(name=name, shape=tuple(tensor.shape), dtype=dtype if tensor.ndim > 1 else "float32")
 
 
 def encode_weights(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
-    """All weights, rounded if necessary.
+    """Return all weights, rounded if necessary.
 
     Tensor by tensor, so that intermediate results stay in the processor's caches.
     """
@@ -183,7 +183,8 @@ def encode_weights(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
 
 
 def decode_weights(words: WordRows, entries: Entries) -> dict[str, Tensor]:
-    """The tensors, in float32 (or int64). They share one block of memory: numpy uses large pages, which is much faster.
+    """Return the tensors, in float32 (or int64). They share one block of memory: numpy uses large pages, which is much
+    faster.
 
     Raises:
         CorruptModel: a tensor has numbers that are not finite.
@@ -218,7 +219,7 @@ def use_one_thread() -> Iterator[None]:
 
 
 def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
-    """The observations ``[count, C, H, W]`` of positions from arbitrary games, the same on all machines."""
+    """Return the observations ``[count, C, H, W]`` of positions from arbitrary games, the same on all machines."""
     word, state = 1, game.initial_state()
     observations: list[NDArray[np.float32]] = []
     while len(observations) < count:
@@ -240,7 +241,7 @@ def _select_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def make_canary(model: Model, game: Game) -> Canary:
-    """The answers of the model's network for ``canary_positions``."""
+    """Return the answers of the model's network for ``canary_positions``."""
     with torch.inference_mode(), use_one_thread():
         network = model.build(game, copy=False).eval()
         logits, value_logits = network(torch.from_numpy(canary_positions(game)))

@@ -42,14 +42,14 @@ def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
 
 
 def encode_tree(tree: Mapping[str, Any]) -> bytes:
-    """The file of ``save_tree``."""
+    """Return the file of ``save_tree``."""
     buffer = io.BytesIO()
     torch.save(tree, buffer)
     return buffer.getvalue()
 
 
 def decode_tree(data: bytes, *, path: Path) -> dict[str, Any]:
-    """The tree in the bytes of a file of ``save_tree``, on the CPU.
+    """Return the tree in the bytes of a file of ``save_tree``, on the CPU.
 
     Raises:
         CorruptWeights: the file is damaged, or holds anything else; the message names ``path``.

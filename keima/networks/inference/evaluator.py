@@ -11,6 +11,7 @@ import copy
 import ctypes
 import os
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,9 +67,8 @@ class Evaluator:
         self.max_batch = max_batch
         self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self._device = where
-        self._runtime = pick_runtime(
-            prepare_network(self._network, where), game, where, what, fused=fused, graphs=graphs
-        )
+        self._pick_runtime = partial(pick_runtime, game=game, device=where, dtype=what, fused=fused, graphs=graphs)
+        self._runtime = self._pick_runtime(prepare_network(self._network, where))
 
     def describe(self) -> str:
         """Return the runtime, such as "fused bfloat16 on cpu"."""
@@ -87,6 +87,16 @@ class Evaluator:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
         self._runtime.load(prepare_network(network, self._device))
+
+    def change_network(self, network: nn.Module) -> None:
+        """Switch to another network for the same game, such as a larger one; its weights are copied."""
+        self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
+        self._runtime = self._pick_runtime(prepare_network(self._network, self._device))
+
+    def has_shapes_of(self, weights: Mapping[str, Tensor]) -> bool:
+        """Return whether ``weights`` have the names and shapes of the present ones."""
+        own = self._network.state_dict()
+        return own.keys() == weights.keys() and all(own[name].shape == weights[name].shape for name in own)
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Evaluate positions.

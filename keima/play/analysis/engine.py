@@ -91,7 +91,7 @@ class AnalysisEngine:
                 self._write(describe_job(self._game, job, during=True))
 
     def close(self) -> None:
-        """The input has ended: finish all searches."""
+        """Finish all searches, as the input has ended."""
         while self._finishes and self.has_work:
             self.advance()
 
@@ -155,7 +155,7 @@ class AnalysisEngine:
 
 
 def describe_model(path: Path, *, version: int, max_batch: int) -> Fields:
-    """What ``query_models`` reports of a network."""
+    """Return what ``query_models`` reports of a network."""
     return {
         "name": path.name,
         "internalName": path.stem,

@@ -30,21 +30,21 @@ class FieldReader:
         self.warnings.append((self.within or name, text))
 
     def fail(self, name: str, text: str) -> QueryError:
-        """The error about a field."""
+        """Return the error about a field."""
         return QueryError(f"{name}: {text}", field=self.within or name)
 
     def whole(self, name: str, usual: int, *, least: int = 0, most: int = MOST_WHOLE) -> int:
-        """A whole number."""
+        """Return a whole number."""
         return self._check_whole(name, self.fields.get(name, usual), least, most)
 
     def wholes(self, name: str, *, least: int = 0, most: int = MOST_WHOLE) -> list[int] | None:
-        """A list of whole numbers, or None: the field is missing."""
+        """Return a list of whole numbers, or None: the field is missing."""
         if name not in self.fields:
             return None
         return [self._check_whole(name, value, least, most) for value in self.items(name)]
 
     def number(self, name: str, *, least: float, most: float) -> float | None:
-        """A number, or None: the field is missing."""
+        """Return a number, or None: the field is missing."""
         value = self.fields.get(name)
         if name not in self.fields:
             return None
@@ -53,14 +53,14 @@ class FieldReader:
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """A boolean; false if the field is missing."""
+        """Return a boolean; false if the field is missing."""
         value = self.fields.get(name, False)
         if not isinstance(value, bool):
             raise self.fail(name, f"expected true or false, found {quote(value)}")
         return value
 
     def items(self, name: str) -> list[Any]:
-        """A list; empty if the field is missing."""
+        """Return a list; empty if the field is missing."""
         value = self.fields.get(name, [])
         if not isinstance(value, list):
             raise self.fail(name, f"expected a list, found {quote(value)}")
@@ -74,7 +74,7 @@ class FieldReader:
         return player
 
     def location(self, game: Game, name: str, value: object) -> int:
-        """The action of a point, such as C4 or (0,13), or of pass."""
+        """Return the action of a point, such as C4 or (0,13), or of pass."""
         size = int(game.options["size"])
         found = COORDINATES.fullmatch(value) if isinstance(value, str) else None
         if found and int(found[1]) < size and int(found[2]) < size:
@@ -85,7 +85,7 @@ class FieldReader:
             raise self.fail(name, str(error)) from None
 
     def plays(self, game: Game, name: str) -> list[tuple[int, int]]:
-        """A list of players and locations; empty if the field is missing."""
+        """Return a list of players and locations; empty if the field is missing."""
         found = []
         for each in self.items(name):
             if not isinstance(each, list) or len(each) != 2:
@@ -102,6 +102,6 @@ class FieldReader:
 
 
 def quote(value: object) -> str:
-    """A wrong value, as an error message shows it."""
+    """Return a wrong value, as an error message shows it."""
     text = json.dumps(value)
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}..."

@@ -100,7 +100,7 @@ def parse_query(game: Game, fields: Fields, defaults: QueryDefaults) -> Query:
 
 
 def _play_moves(game: Game, read: FieldReader) -> list[States]:
-    """The positions after each number of moves, from 0 on."""
+    """Return the positions after each number of moves, from 0 on."""
     for name in REQUIRED:
         if name not in read.fields:
             raise QueryError(f"a query needs {name}", field=name)
@@ -118,7 +118,7 @@ def _play_moves(game: Game, read: FieldReader) -> list[States]:
 
 
 def _begin_board(game: Game, read: FieldReader, *, first_player: int) -> GtpBoard:
-    """The board before the moves."""
+    """Return the board before the moves."""
     size = int(game.options["size"])
     for name in BOARD_FIELDS:
         if read.whole(name, size) != size:
@@ -140,7 +140,7 @@ def _begin_board(game: Game, read: FieldReader, *, first_player: int) -> GtpBoar
 
 
 def _read_rules(read: FieldReader, trained: GtpRules) -> GtpRules:
-    """The rules, as closely as the network plays them; it remarks on what is different."""
+    """Return the rules, as closely as the network plays them; it remarks on what is different."""
     given = read.fields["rules"]
     if not isinstance(given, str | dict):
         raise read.fail("rules", f"expected a name or an object, found {quote(given)}")
@@ -167,7 +167,7 @@ def _make_position(game: Game, read: FieldReader, turn: int, state: States, prio
 
 
 def _allowed_moves(game: Game, read: FieldReader, state: States, player: int) -> tuple[int, ...] | None:
-    """The only moves that a player may consider; None: all legal ones."""
+    """Return the only moves that a player may consider; None: all legal ones."""
     legal = set(game.legal_actions(state).tolist())
     allowed = set(legal)
     for name in RESTRICTIONS:
@@ -179,7 +179,7 @@ def _allowed_moves(game: Game, read: FieldReader, state: States, player: int) ->
 
 
 def _restricted_moves(game: Game, read: FieldReader, name: str, player: int) -> Iterator[set[int]]:
-    """The sets of moves that a field allows or forbids to a player."""
+    """Yield the sets of moves that a field allows or forbids to a player."""
     for each in read.items(name):
         if not isinstance(each, dict):
             raise read.fail(name, f"expected objects with player, moves and untilDepth, found {quote(each)}")
@@ -192,7 +192,7 @@ def _restricted_moves(game: Game, read: FieldReader, name: str, player: int) -> 
 
 
 def _read_settings(read: FieldReader, perspective: str) -> FieldReader:
-    """The settings for this query alone; it remarks on those that are ignored."""
+    """Return the settings for this query alone; it remarks on those that are ignored."""
     given = read.fields.get("overrideSettings", {})
     if not isinstance(given, dict):
         raise read.fail("overrideSettings", f"expected an object, found {quote(given)}")
@@ -206,7 +206,7 @@ def _read_settings(read: FieldReader, perspective: str) -> FieldReader:
 
 
 def _read_visits(read: FieldReader, settings: FieldReader, defaults: QueryDefaults) -> int:
-    """The visits of each position, at most those that fit into a tree."""
+    """Return the visits of each position, at most those that fit into a tree."""
     visits = read.whole("maxVisits", settings.whole("maxVisits", defaults.max_visits, least=1), least=1)
     if visits > defaults.most_visits:
         read.warn(

@@ -19,7 +19,7 @@ FORBIDDEN = 3  # a point on which superko forbids to play, among the stones 0, 1
 
 
 def describe_job(game: Game, job: Job, *, during: bool) -> Fields:
-    """The response about a position, with the results so far.
+    """Return the response about a position, with the results so far.
 
     Args:
         during: whether its search continues.
@@ -86,13 +86,13 @@ def _describe_root(game: Game, position: Position, analysis: Analysis, sign: int
 
 
 def _describe_value(value: float) -> Fields:
-    """A value in [-1, 1]; the search gives no bounds, so that the lower confidence bound is the winning chance."""
+    """Return a value in [-1, 1]; the search gives no bounds, so the lower confidence bound is the winning chance."""
     chance = _round((1 + value) / 2)
     return {"winrate": chance, "lcb": chance, "utility": _round(value), "utilityLcb": _round(value)}
 
 
 def _describe_lead(lines: Sequence[MoveAnalysis], leads: dict[int, float], sign: int) -> Fields:
-    """The mean of the moves' leads by visits, if the network predicts them."""
+    """Return the mean of the moves' leads by visits, if the network predicts them."""
     if not leads:
         return {}
     visits = np.array([line.visits for line in lines])
@@ -105,7 +105,7 @@ def _describe_points(lead: float) -> Fields:
 
 
 def _describe_policy(game: Game, analysis: Analysis) -> list[float]:
-    """The network's policy, -1 for illegal moves."""
+    """Return the network's policy, -1 for illegal moves."""
     policy = np.full(game.num_actions, -1.0)
     legal = game.legal_actions(analysis.state)
     policy[legal] = analysis.policy[legal]
@@ -113,8 +113,8 @@ def _describe_policy(game: Game, analysis: Analysis) -> list[float]:
 
 
 def position_hashes(game: Game, state: States, player: int) -> tuple[str, str]:
-    """A name for a position (stones, points forbidden by ko, and the player to move), and one for it and all that are
-    symmetric to it.
+    """Return a name for a position (stones, points forbidden by ko, and the player to move), and one for it and all
+    that are symmetric to it.
     """
     board = stones_on_board(state).astype(np.uint8)
     board[game.observe(state)[FORBIDDEN_PLANE] > 0] = FORBIDDEN

@@ -51,7 +51,7 @@ class Job:
         self.next_report = began + (self.query.report_seconds or 0.0)
 
     def is_report_due(self) -> bool:
-        """Whether a report is due now; if so, the next one is due an interval later."""
+        """Return whether a report is due now; if so, the next one is due an interval later."""
         now = time.monotonic()
         if self.query.report_seconds is None or now < self.next_report or not self.has_results:
             return False

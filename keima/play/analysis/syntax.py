@@ -26,7 +26,7 @@ class QueryError(ValueError):
 
 
 def parse_line(line: str) -> Fields:
-    """A line's JSON object.
+    """Return a line's JSON object.
 
     Raises:
         QueryError: it is not one.
@@ -48,7 +48,7 @@ def _parse_finite(text: str) -> float:
 
 
 def require_identity(fields: Fields) -> str:
-    """The ``id`` of a query.
+    """Return the ``id`` of a query.
 
     Raises:
         QueryError: it has none.
@@ -60,17 +60,17 @@ def require_identity(fields: Fields) -> str:
 
 
 def format_line(fields: Fields) -> str:
-    """A response as a line."""
+    """Return a response as a line."""
     return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
 
 def error_response(error: QueryError, fields: Fields) -> Fields:
-    """The response to a query that is not carried out."""
+    """Return the response to a query that is not carried out."""
     return _remark("error", str(error), error.field, fields)
 
 
 def warning_response(text: str, field: str, fields: Fields) -> Fields:
-    """A remark on a query that is carried out."""
+    """Return a remark on a query that is carried out."""
     return _remark("warning", text, field, fields)
 
 
@@ -90,13 +90,13 @@ class AnalysisHandshake:
         self._version = version
 
     def answer(self, fields: Fields) -> Fields | None:
-        """The answer, or None: it is another query."""
+        """Return the answer, or None: it is another query."""
         if fields.get("action") != "query_version" or not isinstance(fields.get("id"), str):
             return None
         return fields | {"version": self._version, "git_hash": "<omitted>"}
 
     def answer_line(self, line: str) -> str | None:
-        """The complete answer to a line; None: the line must wait for the engine."""
+        """Return the complete answer to a line; None: the line must wait for the engine."""
         try:
             answer = self.answer(parse_line(line))
         except QueryError:
@@ -104,5 +104,5 @@ class AnalysisHandshake:
         return None if answer is None else f"{format_line(answer)}\n"
 
     def is_quit(self, line: str) -> bool:
-        """Whether a line ends the conversation: none does."""
+        """Return whether a line ends the conversation: none does."""
         return False

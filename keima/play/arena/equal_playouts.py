@@ -108,7 +108,7 @@ def estimate_equal_playouts(scores: Sequence[PlayoutScore]) -> EqualPlayouts:
 
 
 def equal_playouts_text(found: EqualPlayouts) -> str:
-    """The result in words, with two digits."""
+    """Return the result in words, with two digits."""
     if found.is_bound:
         return f"stronger than MCTS with {max(score.playouts for score in found.scores):,} playouts a move"
     low, median, high = (round_to_two_digits(number) for number in (found.low, found.playouts, found.high))

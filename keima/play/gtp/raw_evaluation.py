@@ -10,7 +10,7 @@ from keima.search.puct import Evaluate
 
 
 def parse_symmetries(game: Game, word: str) -> list[int]:
-    """The symmetries that a word names: a number from 0, or all.
+    """Return the symmetries that a word names: a number from 0, or all.
 
     Raises:
         GtpError: it is neither.
@@ -24,7 +24,7 @@ def parse_symmetries(game: Game, word: str) -> list[int]:
 
 
 def format_raw_evaluation(game: Game, state: States, symmetry: int, evaluate: Evaluate, predict: Predict | None) -> str:
-    """The network's evaluation of a position of Go that it sees under a symmetry, as lines of names and numbers.
+    """Return the network's evaluation of a position of Go that it sees under a symmetry, as lines of names and numbers.
 
     The policy is of the player to move; the other numbers are White's.
     """
@@ -47,7 +47,7 @@ def format_raw_evaluation(game: Game, state: States, symmetry: int, evaluate: Ev
 
 
 def _legal_policy(game: Game, state: States, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The policy ``[A]`` over the legal moves; the others are NaN."""
+    """Return the policy ``[A]`` over the legal moves; the others are NaN."""
     policy, legal = np.full(game.num_actions, np.nan), game.legal_actions(state)
     shares = np.exp(logits[legal].astype(np.float64) - logits[legal].max())
     policy[legal] = shares / shares.sum()
@@ -55,5 +55,5 @@ def _legal_policy(game: Game, state: States, logits: NDArray[np.float32]) -> NDA
 
 
 def _format_rows(game: Game, values: NDArray[np.float64]) -> list[str]:
-    """The numbers of all points, a line for each row of the board from above."""
+    """Return the numbers of all points, a line for each row of the board from above."""
     return [" ".join(f"{value:.6f}" for value in row) for row in values.reshape(-1, game.width)]

@@ -85,7 +85,7 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
 
 
 def find_nearest_rules(given: str | dict[str, Any], now: GtpRules) -> tuple[GtpRules, list[str]]:
-    """The rules, a name or an object, as closely as Keima plays them; and what is different, if anything.
+    """Return the rules, a name or an object, as closely as Keima plays them; and what is different, if anything.
 
     Raises:
         GtpError: there are no rules of that name.
@@ -108,7 +108,7 @@ def find_nearest_rules(given: str | dict[str, Any], now: GtpRules) -> tuple[GtpR
 
 
 def _rules_name(text: str) -> str:
-    """The name of rules as it is in the tables: programs also write spaces, underscores and capitals."""
+    """Return the name of rules as it is in the tables: programs also write spaces, underscores and capitals."""
     return text.strip().lower().replace(" ", "-").replace("_", "-")
 
 
