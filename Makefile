@@ -8,7 +8,7 @@ TORCH_INDEX ?=
 DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-client iproute2
 # And the browser that tests open pages in. Only `make test-all` installs it.
 BROWSER_PACKAGES := chromium chromium-driver
-# How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
+# How many tests run beside each other: auto is two more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
 PACKAGES := keima games training distributed zero scripts tools $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
 

@@ -41,8 +41,8 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many tests run in parallel: one more than there are processors, because one is always waiting."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return how many tests run in parallel: two more than there are processors, because some are always waiting."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

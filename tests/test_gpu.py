@@ -30,7 +30,6 @@ def test_every_path_works_on_a_gpu(name: str, tmp_path: Path) -> None:
     "name",
     [
         "evaluator, resnet, float32, with graphs",
-        "evaluator, spiking, float32, without graphs",
         "learner, resnet, float16",
         "resume on another device, float16",
         "PPO, float32",

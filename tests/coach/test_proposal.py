@@ -154,7 +154,11 @@ def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.medium
-def test_what_is_chosen_fits_what_is_given(given: dict[str, dict[str, object]], tmp_path: Path) -> None:
+def test_what_is_chosen_fits_what_is_given(
+    given: dict[str, dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     path, overrides = configured(tmp_path, **given), {"run.minutes": 1.0}
     chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=lambda line: None)
     loaded = dict(flatten(chosen.model_dump()))

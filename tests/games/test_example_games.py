@@ -24,7 +24,7 @@ RANDOM_GAMES = 12
         ("othello", {}),
         ("hex", {"size": 3, "swap": True}),
         ("gomoku", {"size": 6}),
-        ("corner_four", {}),
+        pytest.param("corner_four", {}, marks=pytest.mark.slow),
         ("einstein", {}),
         ("pig", {"goal": 12, "max_plies": 60}),
         ("three_player_connect_four", {"rows": 4, "columns": 4, "winning": 3}),

@@ -366,7 +366,7 @@ def test_a_position_without_a_move_that_no_check_has_found_ends_the_game(monkeyp
 # Chance.
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_2048_in_plain_functions_is_the_one_in_kernels() -> None:
     ours, theirs = plain_2048.game(), load_game("twenty48", height=3, width=3)
     random = np.random.default_rng(5)

@@ -323,8 +323,8 @@ def test_settings_may_have_their_smallest_and_largest_values() -> None:
 MAZE = PPOSettings(num_steps=32, sequence_length=32, minibatches=2, epochs=4, target_kl=0, learning_rate_actor=3e-3)
 
 
-@pytest.mark.trial
-@pytest.mark.parametrize("memory", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [True, False])
 def test_a_short_maze_needs_the_memory(memory: bool) -> None:
     training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
     last = run(training, 60)[-10:]

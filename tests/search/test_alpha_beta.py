@@ -68,7 +68,7 @@ def random_position(game: Game, plies: int, random: np.random.Generator) -> Stat
 @pytest.mark.parametrize(
     ("name", "depth", "plies", "count"),
     [
-        ("connect_four", 1, 30, 10),
+        pytest.param("connect_four", 1, 30, 10, marks=pytest.mark.slow),
         ("connect_four", 3, 30, 8),
         ("connect_four", 4, 20, 2),
         ("go", 1, 30, 10),
