@@ -19,6 +19,8 @@ PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=load
 OTHER_PROCESSOR := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 
 export PYTHON TORCH_INDEX
+# Tests start hundreds of programs, which would compile all modules each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help lock setup setup-dev train test test-all test-gpu check format clean
@@ -35,12 +37,13 @@ setup-dev:  # and with what the tests need
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml
 
-# The search is compiled beside the numeric tests, which do not need it. The other tests begin at once, and wait for it where they need it.
+# The search is compiled beside the numeric tests, which do not need it. They are looked for in all files, so that Python keeps their
+# bytecode for the many processes that follow.
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
 	@.venv/bin/python start_worker.py --test-games tic_tac_toe & \
-	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests --include='*.py')
+	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow"
 	$(PYTEST) -m "not slow" --durations=25
 
 test-all:  ## Run the slow tests too
