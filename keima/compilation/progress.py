@@ -1,4 +1,4 @@
-"""Report what is being compiled: the first run on a machine compiles for a minute or more."""
+"""Report what is being compiled: the first run on a machine compiles for half a minute or more."""
 
 import sys
 from collections.abc import Callable, Iterator
