@@ -71,6 +71,10 @@ def open_coach(
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
     state = restore_state(checkpoint)
+    if state.grown > len(settings.network.growth):
+        raise ValueError(
+            f"network.growth: the network of {run_dir} has grown {state.grown} times; give the steps that it had"
+        )
     learner = make_learner(
         game, settings, steps=state.grown, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks
     )

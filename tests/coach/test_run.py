@@ -45,6 +45,13 @@ def test_a_run_with_a_changed_network_is_not_resumed(tmp_path: Path) -> None:
         opened(tmp_path, small_settings(tmp_path, network={"channels": 16}))
 
 
+def test_a_run_whose_network_has_grown_is_not_resumed_without_its_steps(tmp_path: Path) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        Checkpoints(tmp_path / "checkpoints").save(coach.learner.state(), {"grown": 2})
+    with pytest.raises(ValueError, match=r"network.growth: the network of .* has grown 2 times"):
+        opened(tmp_path, small_settings(tmp_path, network={"growth": ["2x8@0.5"]}))
+
+
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         Checkpoints(tmp_path / "checkpoints").save(coach.learner.state(), {"iteration": 1, "unheard_of": 2})

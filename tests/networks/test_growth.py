@@ -99,6 +99,7 @@ def test_a_network_does_not_become_smaller_or_another() -> None:
         ({"growth": ["3x32@0.5"]}, "later and larger"),
         ({"growth": ["4x32@1.5"]}, "expected BLOCKSxCHANNELS@SHARE"),
         ({"growth": ["4x32@0.0"]}, "later and larger"),
+        ({"growth": ["4x4096@0.5"]}, "at most 100 blocks and 2048 channels"),
     ],
 )
 def test_growth_that_is_none_is_told(settings: dict[str, object], message: str) -> None:

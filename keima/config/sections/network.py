@@ -19,6 +19,7 @@ NetworkType = Annotated[
 ]
 
 GROWING_TYPES = ("resnet", "bottleneck")
+MOST_BLOCKS, MOST_CHANNELS = 100, 2048
 
 
 GrowthStep = Annotated[
@@ -51,9 +52,9 @@ class NetworkSettings(Section):
     """Instead of type: a Python file with a network of your own (docs/add_a_network.md)."""
     options: dict[str, Scalar] = {}
     """The options of that network, for which the other keys have no meaning."""
-    blocks: Annotated[int, Field(ge=1, le=100)] = 6
+    blocks: Annotated[int, Field(ge=1, le=MOST_BLOCKS)] = 6
     """Residual blocks of the tower; time per position grows linearly."""
-    channels: Annotated[int, Field(ge=4, le=2048)] = 64
+    channels: Annotated[int, Field(ge=4, le=MOST_CHANNELS)] = 64
     """Channels of the convolutions; time per position grows quadratically."""
     growth: Annotated[tuple[GrowthStep, ...], BeforeValidator(as_tuple)] = ()
     """Larger sizes from a share of the run on, such as [4x32@0.3, 4x48@0.6]; not for spiking. A small network plays
@@ -120,6 +121,8 @@ class NetworkSettings(Section):
     def _check_growth(self) -> None:
         if self.growth and self.type not in GROWING_TYPES:
             raise ValueError(f"growth: only networks of type {' and '.join(GROWING_TYPES)} grow, and not {self.type}")
+        if self.sizes[-1].blocks > MOST_BLOCKS or self.sizes[-1].channels > MOST_CHANNELS:
+            raise ValueError(f"growth: a network has at most {MOST_BLOCKS} blocks and {MOST_CHANNELS} channels")
         for before, after in pairwise(self.sizes):
             is_larger = after.blocks >= before.blocks and after.channels >= before.channels and after[:2] != before[:2]
             if after.share <= before.share or not is_larger:
