@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from keima.base.run_folder import check_run_folder
 from keima.base.system.limits import count_usable_cores
 from keima.config.load import apply_overrides, error_at_setting, flatten, load_settings, read_given_settings
 from keima.config.own_modules import is_own, path_of
@@ -287,7 +288,7 @@ def load_run_settings(
     *,
     run_dir: Path | None,
     say: Callable[[str], None],
-    check_folder: Callable[[Path], None] = lambda run_dir: None,
+    resume: bool = False,
 ) -> Settings:
     """Return the settings in a file; with ``run.auto``, those that neither it nor ``overrides`` give are chosen.
 
@@ -298,11 +299,12 @@ def load_run_settings(
         overrides: values that replace those of the file, by dotted key.
         run_dir: the run's folder; None: the one that the settings name.
         say: tells what is measured, and the choice with its reasons, line by line.
-        check_folder: raises an error if no run can be in this folder; called before anything is measured.
+        resume: whether the folder must hold a run, so that nothing is measured where it does not.
 
     Raises:
         GameDoesNotAnswer: the game does not even run.
         ConfigError: a setting is invalid, or the game is not what it must be.
+        ValueError: there is no run to resume.
     """
     given = read_given_settings(path) | dict(overrides)
     if not given.get("run.auto"):
@@ -310,7 +312,8 @@ def load_run_settings(
     settings = load_settings(path, overrides={**_placeholders(given), **overrides})
     run_dir = run_dir or settings.run.folder
     given |= {"run.auto": False}
-    check_folder(run_dir)
+    if resume:
+        check_run_folder(run_dir, resume=True)
     begun = run_dir / "config.yaml"
     if begun.exists():
         fixed = ("game.", "network.")

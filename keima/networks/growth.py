@@ -27,9 +27,8 @@ def enlarge_weights(old: Mapping[str, Tensor], network: nn.Module) -> dict[str, 
         ValueError: it is not the same network with more blocks or channels.
     """
     check_is_larger(old, network)
-    parameters = dict(network.named_parameters())
     return {
-        name: _enlarge(name, old[name], tensor, fresh=name in parameters) if name in old else tensor.clone()
+        name: _enlarge(name, old[name], tensor) if name in old else tensor.clone()
         for name, tensor in network.state_dict().items()
     }
 
@@ -41,7 +40,7 @@ def enlarge_optimizer_state(old: Mapping[str, Tensor], network: nn.Module) -> di
     if {path.rsplit("/", 1)[1] for path in old} == {SGD_BUFFER}:  # SGD wants it for all parameters or for none
         added = {f"{name}/{SGD_BUFFER}": torch.zeros_like(parameter) for name, parameter in parameters.items()}
     return added | {
-        path: _enlarge(name, tensor, torch.zeros_like(parameters[name]), fresh=False) if tensor.ndim else tensor
+        path: _enlarge(name, tensor, torch.zeros_like(parameters[name])) if tensor.ndim else tensor
         for path, tensor in old.items()
         for name in [path.rsplit("/", 1)[0]]
     }
@@ -65,21 +64,20 @@ def check_is_larger(old: Mapping[str, Tensor], network: nn.Module) -> None:
         raise ValueError(f"a network grows only by blocks and channels: {(missing + smaller)[0]} would not fit")
 
 
-def _enlarge(name: str, old: Tensor, new: Tensor, *, fresh: bool) -> Tensor:
-    """Return ``new`` with ``old`` in its leading corner, or in that of each part.
+def _enlarge(name: str, old: Tensor, new: Tensor) -> Tensor:
+    """Return ``new`` with ``old`` in its leading corner, or in that of each part; zero from new inputs to old outputs.
 
     Args:
-        name: of the parameter.
+        name: of the tensor.
         old: its values.
         new: the values of what is added.
-        fresh: whether these are weights, of which those from new inputs to old outputs are to be zero.
     """
     dimension, count = next((found for end, found in PARTS.items() if name.endswith(end)), (0, 1))
     grown = new.detach().clone()
     parts = zip(old.chunk(count, dimension), grown.chunk(count, dimension), strict=True) if old.ndim else [(old, grown)]
     for before, after in parts:
         corner = after[tuple(slice(size) for size in before.shape)]
-        if fresh and before.ndim > 1:
+        if before.ndim > 1:
             after[: len(before)] = 0.0
         corner.copy_(before)
     return grown

@@ -37,7 +37,9 @@ def train(
         RunLocked: another process works on this run.
     """
     path = find_experiment(str(config))
-    settings = load_run_settings(path, overrides or {}, run_dir=Path(run_dir) if run_dir else None, say=log.info)
+    settings = load_run_settings(
+        path, overrides or {}, run_dir=Path(run_dir) if run_dir else None, say=log.info, resume=resume
+    )
     folder = Path(run_dir) if run_dir else settings.run.folder
     if settings.distributed.enabled:
         raise ValueError(f"{path}: distributed.enabled uses other machines; train with keima train, or set it to false")

@@ -28,7 +28,6 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
@@ -150,7 +149,6 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.run_folder import check_run_folder
 from keima.base.system.start import print_status
 from keima.cli.new_game import write_config
 from keima.coach.proposal import load_run_settings
@@ -220,7 +218,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
         overrides | chooses,
         run_dir=arguments.run_dir,
         say=print_status,
-        check_folder=partial(check_run_folder, resume=True) if arguments.resume else lambda run_dir: None,
+        resume=arguments.resume,
     )
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)

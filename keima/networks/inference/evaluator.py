@@ -65,10 +65,14 @@ class Evaluator:
         )
         self.game = game
         self.max_batch = max_batch
-        self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self._device = where
         self._pick_runtime = partial(pick_runtime, game=game, device=where, dtype=what, fused=fused, graphs=graphs)
-        self._runtime = self._pick_runtime(prepare_network(self._network, where))
+        self.change_network(network)
+
+    def change_network(self, network: nn.Module) -> None:
+        """Switch to another network for the same game, such as a larger one; its weights are copied."""
+        self._network: nn.Module = copy.deepcopy(network).cpu().eval().requires_grad_(False)
+        self._runtime: Runtime = self._pick_runtime(prepare_network(self._network, self._device))
 
     def describe(self) -> str:
         """Return the runtime, such as "fused bfloat16 on cpu"."""
@@ -87,11 +91,6 @@ class Evaluator:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
         self._runtime.load(prepare_network(network, self._device))
-
-    def change_network(self, network: nn.Module) -> None:
-        """Switch to another network for the same game, such as a larger one; its weights are copied."""
-        self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-        self._runtime = self._pick_runtime(prepare_network(self._network, self._device))
 
     def has_shapes_of(self, weights: Mapping[str, Tensor]) -> bool:
         """Return whether ``weights`` have the names and shapes of the present ones."""
