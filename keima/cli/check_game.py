@@ -163,9 +163,11 @@ def expected_settings_text(proposal: Proposal) -> str:
     """Describe what to expect of these settings here, and how that was estimated."""
     hours = proposal.hours
     time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
-    cores = "core" if proposal.cores == 1 else f"{proposal.cores} cores"
+    players = proposal.players
+    cores = "core" if players.cores == 1 else f"{players.cores} cores"
+    what = f"{players.gpus} GPUs" if players.gpus > 1 else "a GPU" if players.gpus else f"{cores} without a GPU"
     return (
-        f"Here, on {cores} without a GPU: about {proposal.games_per_second:.1f} games/s and {time} to a first network "
+        f"Here, on {what}: about {proposal.games_per_second:.1f} games/s and {time} to a first network "
         f"that plays sensibly,\nwhich is after about {proposal.games:,} games. The speed was measured with an "
         "untrained network; the number of games\nis an estimate from the size of the board and the number of legal "
         "moves, by comparison with the games that come with Keima.\nIt may be off by a factor of three."

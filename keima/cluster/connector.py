@@ -60,6 +60,7 @@ class CheckedMachine:
     machine: WorkerSettings
     findings: tuple[Finding, ...]
     scan: KeyScan | None = None  # what would fetch its host key, which is not known
+    slots: tuple[remote.WorkerSlot, ...] = ()  # its workers, if it could be asked
 
     @property
     def ready(self) -> bool:
@@ -554,7 +555,8 @@ def _check_machine(found: WorkerSettings, required: WorkerRequirements, connect:
         with closing(connect(found)) as transport:
             connected = tuple(connection_findings(None))
             probed = remote.probe_machine(transport, found, required)
-            return CheckedMachine(found, (*connected, *run_checks(probed, found, required)))
+            findings = (*connected, *run_checks(probed, found, required))
+            return CheckedMachine(found, findings, slots=tuple(worker_slots(probed, found)))
     except ClusterError as error:
         if connected:
             return CheckedMachine(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))

@@ -21,13 +21,14 @@ from keima.config.schema import Settings
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
-from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.networks.inference.evaluator import Evaluator, count_gpus, use_threads
 from keima.networks.network import build_network
 from keima.self_play.tuning import measure_self_play_speed
 
 EXAMINING_SECONDS = 60.0  # of random games, at most
 PARALLEL_GAMES = 64
-WORKER_SHARE = 0.6  # of the cores' time; the learner has the rest
+WORKER_SHARE = 0.6  # of this machine's time, where it both plays and learns; the learner has the rest
+GPU_AS_CORES = 40  # cores that play as fast as a GPU; an H200 has 80 of a Xeon with AMX (docs/results/speed.md)
 SHORT = 12  # mean plies of a game, up to which the smallest network will do, and every move is searched fully
 SIZES = (  # (blocks, channels) of networks, ascending
     (2, 16), (3, 32), (4, 32), (4, 48), (5, 64), (6, 80), (8, 96), (8, 128), (10, 160), (15, 192), (20, 256),
@@ -57,14 +58,33 @@ Sections = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Players:
+    """What plays the games of a run: cores, and GPUs, which count as many cores."""
+
+    cores: int
+    gpus: int = 0
+    machines: int = 0  # other ones, which only play; 0: this one, which learns as well
+
+    @property
+    def whole_cores(self) -> float:
+        """How many cores would play as fast that do nothing else."""
+        return (self.gpus * GPU_AS_CORES or self.cores) * (1 if self.machines else WORKER_SHARE)
+
+
+def find_players_here(device: str = "auto") -> Players:
+    """Return what plays on this machine, where ``device`` is that of the network."""
+    return Players(cores=count_usable_cores(), gpus=0 if device == "cpu" else count_gpus())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """Chosen settings and what to expect of them on this machine."""
+    """Chosen settings and what to expect of them on the machines that play."""
 
     settings: Sections  # sections of a config, without run and game
     minutes: float  # of the run that they are for
     games_per_second: float
     games: int  # until a network plays sensibly
-    cores: int
+    players: Players
 
     @property
     def hours(self) -> float:
@@ -73,27 +93,33 @@ class Proposal:
 
 
 def propose_settings(
-    game: Game, report: GameReport, *, minutes: float | None = None, given: Mapping[str, Any] | None = None
+    game: Game,
+    report: GameReport,
+    *,
+    minutes: float | None = None,
+    given: Mapping[str, Any] | None = None,
+    players: Players | None = None,
 ) -> Proposal:
-    """Return settings for a run of so many minutes on this machine, which is measured for some seconds.
+    """Return settings for a run of so many minutes; a core of this machine is measured for some seconds.
 
     Args:
         game: the game.
         report: what random games have shown.
         minutes: of the run; None: as long as a network probably takes to play sensibly.
         given: sections with the settings that are given already, which the others are to fit.
+        players: what plays; None: this machine.
     """
-    given = given or {}
+    given, players = given or {}, players or find_players_here()
     fixed_search, fixed_network = given.get("search", {}), given.get("network", {})
     search = search_settings(game, report, FEWEST_SIMULATIONS) | fixed_search
-    speed = _measure_speed(game, search, REFERENCE)
+    speed = players.whole_cores * _measure_core(game, search, REFERENCE)
     games = round(PLIES_PER_POINT * points_of(game) * report.branching**0.5 / report.mean_plies)
     if minutes is None:
         seconds = games * evaluations_per_game(search, report) / speed
         minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
     blocks, channels = choose_size(game, report, speed, minutes)
     size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
-    evaluations = speed if size == REFERENCE else _measure_speed(game, search, size)
+    evaluations = speed if size == REFERENCE else players.whole_cores * _measure_core(game, search, size)
     simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
     search = search_settings(game, report, fixed_search.get("num_simulations", simulations)) | fixed_search
     games_per_second = evaluations / evaluations_per_game(search, report)
@@ -108,17 +134,16 @@ def propose_settings(
         minutes=minutes,
         games_per_second=games_per_second,
         games=games,
-        cores=count_usable_cores(),
+        players=players,
     )
 
 
-def _measure_speed(game: Game, search: Mapping[str, Any], size: tuple[int, int]) -> float:
-    """Return evaluations per second of self-play on all cores beside the learner, with an untrained network."""
+def _measure_core(game: Game, search: Mapping[str, Any], size: tuple[int, int]) -> float:
+    """Return evaluations per second of self-play on one core, with an untrained network."""
     use_threads(1)
     network = build_network(game, **network_settings(game, size))
     evaluator = Evaluator(network, game, device="cpu", max_batch=PARALLEL_GAMES)
-    one = measure_self_play_speed(game, evaluator, SearchSettings(**search), PARALLEL_GAMES)
-    return one * count_usable_cores() * WORKER_SHARE
+    return measure_self_play_speed(game, evaluator, SearchSettings(**search), PARALLEL_GAMES)
 
 
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
@@ -254,7 +279,7 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
         f"game: {points_of(game)} points, {report.branching:.1f} legal moves and {report.mean_plies:.0f} plies on "
         f"average, {report.draws:.0%} draws in random games"
     )
-    yield f"this machine: {evaluations:,.0f} evaluations/s beside the learner, so about {games:,.0f} games"
+    yield f"{_players_text(proposal.players)}: {evaluations:,.0f} evaluations/s, so about {games:,.0f} games"
     is_given = {"blocks", "channels"} & given.get("network", {}).keys()
     why = "as given" if is_given else f"the best size grows with speed and time to the power {SIZE_EXPONENT}"
     yield f"network {network['blocks']}x{network['channels']}: {why}"
@@ -269,6 +294,17 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     unlimited = given.get("run", {}).get("minutes") is None
     why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
     yield f"learning rate and window: over {proposal.minutes:g} minutes{why}"
+
+
+def _players_text(players: Players) -> str:
+    gpus = f"{players.gpus} GPU{'s' if players.gpus > 1 else ''}, each counted as {GPU_AS_CORES} cores" * bool(
+        players.gpus
+    )
+    if not players.machines:
+        return f"this machine, which also learns{gpus and f', with {gpus}'}"
+    cores = f"{players.cores:,} cores" * bool(players.cores)
+    where = "one other machine" if players.machines == 1 else f"{players.machines} other machines"
+    return f"{' and '.join(filter(None, (cores, gpus)))} of {where}, if a core is as fast as one here"
 
 
 def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
@@ -289,6 +325,7 @@ def load_run_settings(
     run_dir: Path | None,
     say: Callable[[str], None],
     resume: bool = False,
+    find_players: Callable[[Settings], Players | None] | None = None,
 ) -> Settings:
     """Return the settings in a file; with ``run.auto``, those that neither it nor ``overrides`` give are chosen.
 
@@ -300,6 +337,7 @@ def load_run_settings(
         run_dir: the run's folder; None: the one that the settings name.
         say: tells what is measured, and the choice with its reasons, line by line.
         resume: whether the folder must hold a run, so that nothing is measured where it does not.
+        find_players: returns what plays, with ``distributed.enabled``; where it returns None, this machine counts.
 
     Raises:
         GameDoesNotAnswer: the game does not even run.
@@ -326,7 +364,9 @@ def load_run_settings(
     sections: Sections = {}
     apply_overrides(sections, given)
     game = load_game(name, **options)
-    proposal = propose_settings(game, report, minutes=given.get("run.minutes"), given=sections)
+    players = find_players(settings) if find_players and settings.distributed.enabled else None
+    players = players or find_players_here(settings.training.device)
+    proposal = propose_settings(game, report, minutes=given.get("run.minutes"), given=sections, players=players)
     for line in list_reasons(game, report, proposal, sections):
         say(line)
     needed = proposal.hours * 60

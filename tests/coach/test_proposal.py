@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from keima.coach.proposal import (
+    GPU_AS_CORES,
     REFERENCE_MINUTES,
     REFERENCE_SPEED,
+    Players,
     choose_simulations,
     choose_size,
     count_rating_games,
@@ -77,6 +79,28 @@ def test_search_follows_the_game() -> None:
 )
 def test_simulations_grow_once_there_are_many_games(report: GameReport, evaluations: float, simulations: int) -> None:
     assert choose_simulations(report, evaluations) == simulations
+
+
+def test_machines_that_only_play_count_whole_and_a_gpu_as_many_cores() -> None:
+    assert Players(cores=2).whole_cores == pytest.approx(1.2), "the learner has the rest"
+    assert Players(cores=48, machines=3).whole_cores == 48
+    assert Players(cores=0, gpus=2, machines=1).whole_cores == 2 * GPU_AS_CORES
+
+
+@pytest.mark.medium
+def test_the_machines_that_play_decide_over_the_network(tmp_path: Path) -> None:
+    path, said = configured(tmp_path), list[str]()
+    path.write_text(path.read_text().replace("tic_tac_toe", "connect_four"))
+    fleet = {"run.minutes": 60.0, "distributed.enabled": True, "distributed.workers": [{"host": "a"}]}
+    chosen = load_run_settings(
+        path,
+        fleet,
+        run_dir=tmp_path / "run",
+        say=said.append,
+        find_players=lambda settings: Players(cores=20_000, machines=300),
+    )
+    assert chosen.network.blocks * chosen.network.channels**2 > 20 * 4 * 32**2
+    assert any("20,000 cores of 300 other machines" in line for line in said)
 
 
 @pytest.mark.parametrize(("games", "rating_games"), [(67_600, 250), (1_000, 40), (10_000_000, 1000)])
