@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,10 +44,9 @@ PERFT_LEAVES = 300_000  # counts go as deep as fits this
 SPEED_SECONDS = 1.0
 CUT_OFTEN_SHARE = 0.5  # a share of games that end at max_plies that their author should know of
 SAMPLE_BOARDS = 8  # of a longer game, at most
-STARTUP_SECONDS, SHUTDOWN_SECONDS = (
-    20.0,
-    10.0,
-)  # seconds that the process needs for its imports, and to report where it hangs
+# Seconds that the process needs for its imports, and to report where it hangs.
+STARTUP_SECONDS, SHUTDOWN_SECONDS = 20.0, 10.0
+PATIENCE = 5.0  # times the limit, which is one of processor time, until a game that only waits is stopped
 BROKEN_END = "look for an endless loop"
 FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 KERNELS = {  # by the function that calls it
@@ -301,7 +301,7 @@ def examine_in_process(
     """Call ``examine_game`` in a separate process.
 
     Raises:
-        GameDoesNotAnswer: it did not answer within ``seconds``, or crashed; the text says where.
+        GameDoesNotAnswer: it did not answer within ``seconds`` of processor time, or crashed; the text says where.
     """
     request = {"name": name, "options": options, "games": games, "seconds": seconds, "contract_only": contract_only}
     command = [*program_of("keima.games.authoring.check"), json.dumps(request)]
@@ -311,14 +311,14 @@ def examine_in_process(
             env=with_code_on_path(os.environ),
             capture_output=True,
             text=True,
-            timeout=seconds + STARTUP_SECONDS + SHUTDOWN_SECONDS,
+            timeout=PATIENCE * seconds + STARTUP_SECONDS + SHUTDOWN_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise GameDoesNotAnswer(f"{name} does not answer within {seconds:g} s; {BROKEN_END}") from None
+        raise GameDoesNotAnswer(f"{name} does not answer within {PATIENCE * seconds:g} s; {BROKEN_END}") from None
     if done.returncode == 0:
         return GameReport(**json.loads(done.stdout))
     place = _find_stop_place(done.stderr)
-    if "Timeout" in done.stderr:
+    if done.returncode == -signal.SIGPROF or "Timeout" in done.stderr:
         raise GameDoesNotAnswer(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
     if not place:
         lines = done.stderr.strip().splitlines()
@@ -344,9 +344,15 @@ def _find_stop_place(text: str) -> str:
 def main() -> int:
     """Examine the game that the command line names, and stop if it does not terminate."""
     request = json.loads(sys.argv[1])
+    seconds = request.pop("seconds")
     faulthandler.enable()
-    faulthandler.dump_traceback_later(request.pop("seconds"), exit=True)
+    # Processor time: a machine that is busy with something else does not make a game endless. The signal writes where
+    # it is, even in compiled code, and then ends the process.
+    faulthandler.register(signal.SIGPROF, all_threads=False, chain=True)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    faulthandler.dump_traceback_later(PATIENCE * seconds, exit=True)
     report = examine_game(**request)
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.write(json.dumps(asdict(report)))
     return 0
