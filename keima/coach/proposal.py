@@ -29,6 +29,9 @@ EXAMINING_SECONDS = 60.0  # of random games, at most
 PARALLEL_GAMES = 64
 WORKER_SHARE = 0.6  # of this machine's time, where it both plays and learns; the learner has the rest
 GPU_AS_CORES = 40  # cores that play as fast as a GPU; an H200 has 80 of a Xeon with AMX (docs/results/speed.md)
+SUDDEN = (
+    0.02  # share of positions in which a move ends the game: 0.3 in Connect Four, 0.09 in Lines of Action, 0 in Othello
+)
 SHORT = 12  # mean plies of a game, up to which the smallest network will do, and every move is searched fully
 SIZES = (  # (blocks, channels) of networks, ascending
     (2, 16), (3, 32), (4, 32), (4, 48), (5, 64), (6, 80), (8, 96), (8, 128), (10, 160), (15, 192), (20, 256),
@@ -48,7 +51,7 @@ FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
-EVALUATE_EVERY = 10  # iterations
+EVALUATE_EVERY = 5  # iterations, so that a first strength is known after a tenth of the run
 EVALUATION_SHARE = 0.05  # of the compute of self-play, for rating games
 FEWEST_RATING_GAMES, MOST_RATING_GAMES = 40, 1000  # of an evaluation
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
@@ -99,6 +102,7 @@ def propose_settings(
     minutes: float | None = None,
     given: Mapping[str, Any] | None = None,
     players: Players | None = None,
+    speeds: "CoreSpeeds | None" = None,
 ) -> Proposal:
     """Return settings for a run of so many minutes; a core of this machine is measured for some seconds.
 
@@ -108,18 +112,19 @@ def propose_settings(
         minutes: of the run; None: as long as a network probably takes to play sensibly.
         given: sections with the settings that are given already, which the others are to fit.
         players: what plays; None: this machine.
+        speeds: of a core, as far as they have been measured.
     """
-    given, players = given or {}, players or find_players_here()
+    given, players, speeds = given or {}, players or find_players_here(), speeds or CoreSpeeds(game)
     fixed_search, fixed_network = given.get("search", {}), given.get("network", {})
     search = search_settings(game, report, FEWEST_SIMULATIONS) | fixed_search
-    speed = players.whole_cores * _measure_core(game, search, REFERENCE)
+    speed = players.whole_cores * speeds.measure(search, REFERENCE)
     games = round(PLIES_PER_POINT * points_of(game) * report.branching**0.5 / report.mean_plies)
     if minutes is None:
         seconds = games * evaluations_per_game(search, report) / speed
         minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
     blocks, channels = choose_size(game, report, speed, minutes)
     size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
-    evaluations = speed if size == REFERENCE else players.whole_cores * _measure_core(game, search, size)
+    evaluations = speed if size == REFERENCE else players.whole_cores * speeds.measure(search, size)
     simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
     search = search_settings(game, report, fixed_search.get("num_simulations", simulations)) | fixed_search
     games_per_second = evaluations / evaluations_per_game(search, report)
@@ -138,12 +143,23 @@ def propose_settings(
     )
 
 
-def _measure_core(game: Game, search: Mapping[str, Any], size: tuple[int, int]) -> float:
-    """Return evaluations per second of self-play on one core, with an untrained network."""
-    use_threads(1)
-    network = build_network(game, **network_settings(game, size))
-    evaluator = Evaluator(network, game, device="cpu", max_batch=PARALLEL_GAMES)
-    return measure_self_play_speed(game, evaluator, SearchSettings(**search), PARALLEL_GAMES)
+class CoreSpeeds:
+    """How fast a core of this machine plays a game, by the size of the network; each is measured once."""
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self._measured: dict[tuple[int, int], float] = {}
+
+    def measure(self, search: Mapping[str, Any], size: tuple[int, int]) -> float:
+        """Return evaluations per second of self-play on one core, with an untrained network."""
+        if size not in self._measured:
+            use_threads(1)
+            network = build_network(self._game, **network_settings(self._game, size))
+            evaluator = Evaluator(network, self._game, device="cpu", max_batch=PARALLEL_GAMES)
+            self._measured[size] = measure_self_play_speed(
+                self._game, evaluator, SearchSettings(**search), PARALLEL_GAMES
+            )
+        return self._measured[size]
 
 
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
@@ -207,16 +223,23 @@ def search_settings(game: Game, report: GameReport, simulations: int) -> dict[st
         plies = lookahead_plies(game, report)
         settings |= {"lookahead_plies": plies, "match_lookahead_plies": plies + 1 if plies else 0}
         settings |= {"match_policy_temperature": 1.36, "match_early_stop": True}
-    if game.num_players == 2 and report.mean_plies > points_of(game):  # long games, long decided, such as those of Go
+    if game.num_players == 2 and report.mean_plies > points_of(game) and not is_sudden(game, report):
         settings["resignation"] = {
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
         }  # fmt: skip
     return settings
 
 
+def is_sudden(game: Game, report: GameReport) -> bool:
+    """Return whether one move often ends a game that could go on; by two passes it does so in Go, which decides
+    nothing.
+    """
+    return report.sudden >= SUDDEN and not game.won_by_area
+
+
 def lookahead_plies(game: Game, report: GameReport) -> int:
-    """Return how far the rules alone are searched: where one move may end a game early, and few moves are legal."""
-    if game.num_outcomes or report.mean_plies > 0.8 * points_of(game):
+    """Return how far the rules alone are searched: where one move may end a game, and few moves are legal."""
+    if game.num_outcomes or not is_sudden(game, report):
         return 0
     return 2 if report.branching <= 10 else 1 if report.branching <= 50 else 0
 
@@ -288,9 +311,9 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     why = "as given" if is_given else f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
     yield f"{full} simulations: {why}{cheaply}"
     if search.get("lookahead_plies"):
-        yield f"lookahead_plies {search['lookahead_plies']}: one move may end a game"
+        yield f"lookahead_plies {search['lookahead_plies']}: in {report.sudden:.0%} of positions a move ends the game"
     if "resignation" in search:
-        yield "resignation: games go on long after they are decided"
+        yield "resignation: games are long, and no single move decides them"
     unlimited = given.get("run", {}).get("minutes") is None
     why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
     yield f"learning rate and window: over {proposal.minutes:g} minutes{why}"
@@ -316,6 +339,50 @@ def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -
         **proposal.settings,
     }
     return yaml.safe_dump(settings, sort_keys=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What settings are chosen from, and the choice."""
+
+    settings: Settings  # with values that only fit where the choice does not say otherwise
+    given: Mapping[str, Any]  # settings that are given, by dotted key
+    sections: Sections  # the same as sections
+    game: Game
+    report: GameReport
+    players: Players
+    proposal: Proposal
+
+
+def choose_settings(
+    path: Path,
+    overrides: Mapping[str, Any],
+    *,
+    say: Callable[[str], None],
+    find_players: Callable[[Settings], Players | None] | None = None,
+) -> Choice:
+    """Choose the settings that neither a file nor ``overrides`` give; see ``load_run_settings``."""
+    given = read_given_settings(path) | dict(overrides) | {"run.auto": False}
+    settings = load_settings(path, overrides={**_placeholders(given), **overrides})
+    name, options = settings.game.name, settings.game.options
+    say(f"playing random games of {name}, and measuring how fast it is played here")
+    report = examine_in_process(str(path_of(name)) if is_own(name) else name, options, seconds=EXAMINING_SECONDS)
+    if report.broken:
+        raise error_at_setting(path, ("game",), report.broken)
+    sections: Sections = {}
+    apply_overrides(sections, given)
+    game = load_game(name, **options)
+    players = find_players(settings) if find_players and settings.distributed.enabled else None
+    players = players or find_players_here(settings.training.device)
+    return Choice(
+        settings=settings,
+        given=given,
+        sections=sections,
+        game=game,
+        report=report,
+        players=players,
+        proposal=propose_settings(game, report, minutes=given.get("run.minutes"), given=sections, players=players),
+    )
 
 
 def load_run_settings(
@@ -349,25 +416,15 @@ def load_run_settings(
         return load_settings(path, overrides=overrides)
     settings = load_settings(path, overrides={**_placeholders(given), **overrides})
     run_dir = run_dir or settings.run.folder
-    given |= {"run.auto": False}
     if resume:
         check_run_folder(run_dir, resume=True)
     begun = run_dir / "config.yaml"
     if begun.exists():
-        fixed = ("game.", "network.")
+        fixed, given = ("game.", "network."), given | {"run.auto": False}
         return load_settings(begun, overrides={key: given[key] for key in given if not key.startswith(fixed)})
-    name, options = settings.game.name, settings.game.options
-    say(f"run.auto: playing random games of {name}, and measuring how fast it is played here")
-    report = examine_in_process(str(path_of(name)) if is_own(name) else name, options, seconds=EXAMINING_SECONDS)
-    if report.broken:
-        raise error_at_setting(path, ("game",), report.broken)
-    sections: Sections = {}
-    apply_overrides(sections, given)
-    game = load_game(name, **options)
-    players = find_players(settings) if find_players and settings.distributed.enabled else None
-    players = players or find_players_here(settings.training.device)
-    proposal = propose_settings(game, report, minutes=given.get("run.minutes"), given=sections, players=players)
-    for line in list_reasons(game, report, proposal, sections):
+    choice = choose_settings(path, overrides, say=say, find_players=find_players)
+    proposal = choice.proposal
+    for line in list_reasons(choice.game, choice.report, proposal, choice.sections):
         say(line)
     needed = proposal.hours * 60
     if proposal.minutes < needed:
@@ -375,7 +432,7 @@ def load_run_settings(
             f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about {needed:.2g} "
             "minutes here until a network plays sensibly"
         )
-    chosen = {key: value for key, value in flatten(proposal.settings) if key not in given}
+    chosen = {key: value for key, value in flatten(proposal.settings) if key not in choice.given}
     if is_own(settings.network.type):  # it has options of its own
         chosen = {key: value for key, value in chosen.items() if not key.startswith("network.")}
     return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})

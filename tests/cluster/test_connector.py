@@ -19,13 +19,13 @@ import yaml
 
 from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus
 from keima.cli.cluster import COMMANDS, main
-from keima.cli.training.train import find_players_elsewhere
 from keima.cluster import connector
 from keima.cluster.agent.process import find_running
 from keima.cluster.connector import NotDone, SSHConnector
 from keima.cluster.control.requests import is_coach_running
 from keima.cluster.control.status import StatusFile
 from keima.cluster.machines.machine import worker_place
+from keima.cluster.players import find_players_elsewhere
 from keima.coach.proposal import Players
 from keima.config.commands import cluster
 from keima.config.load import load_settings
@@ -298,12 +298,13 @@ def test_many_machines_are_checked_at_once_with_what_is_wrong_and_a_summary(
 def test_a_run_that_sets_itself_counts_what_its_machines_have(lab: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
     distributed = load_settings(lab.config).distributed
     jobs = distributed.model_copy(update={"slurm": SlurmSettings(count=3, gpus=1)})
-    assert find_players_elsewhere(lab.config, jobs) == Players(cores=21, gpus=3, machines=24)
-    assert "off does not answer, and is not counted" in capsys.readouterr().err
+    said = list[str]()
+    assert find_players_elsewhere(lab.config, jobs, say=said.append) == Players(cores=21, gpus=3, machines=24)
+    assert "off does not answer, and is not counted" in said
 
 
 def test_without_any_other_machine_this_one_counts(desktop: Desktop) -> None:
-    assert find_players_elsewhere(desktop.config, DistributedSettings()) is None
+    assert find_players_elsewhere(desktop.config, DistributedSettings(), say=pytest.fail) is None
 
 
 @needs_sshd

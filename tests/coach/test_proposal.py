@@ -28,8 +28,8 @@ from keima.games.authoring.check import GameReport
 from keima.networks.network import build_network
 from tests.own_game import EXAMPLES, example
 
-CONNECT_FOUR = GameReport(name="connect_four", mean_plies=21, branching=6.7)
-GO = GameReport(name="go", mean_plies=110, branching=56)
+CONNECT_FOUR = GameReport(name="connect_four", mean_plies=21, branching=6.7, sudden=0.3)
+GO = GameReport(name="go", mean_plies=110, branching=56, sudden=0.04)
 OTHELLO = GameReport(name="othello", mean_plies=60, branching=8)
 
 OWN = ("pig", "three_player_connect_four")  # with chance, and for three players
@@ -65,6 +65,10 @@ def test_search_follows_the_game() -> None:
     assert "resignation" in search_settings(go, GO, 64) and "resignation" not in search_settings(four, CONNECT_FOUR, 64)
     assert (lookahead_plies(four, CONNECT_FOUR), lookahead_plies(go, GO)) == (2, 0)
     assert lookahead_plies(example("othello"), OTHELLO) == 0, "no move ends a game of Othello early"
+    long, sudden = (GameReport(name="mine", mean_plies=70, branching=18, sudden=share) for share in (0.0, 0.09))
+    assert "resignation" in search_settings(example("othello"), long, 64), "as games of Amazons, which are long"
+    assert "resignation" not in search_settings(example("othello"), sudden, 64), "as games of Lines of Action"
+    assert lookahead_plies(example("othello"), sudden) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,11 +107,11 @@ def test_the_machines_that_play_decide_over_the_network(tmp_path: Path) -> None:
     assert any("20,000 cores of 300 other machines" in line for line in said)
 
 
-@pytest.mark.parametrize(("games", "rating_games"), [(67_600, 250), (1_000, 40), (10_000_000, 1000)])
+@pytest.mark.parametrize(("games", "rating_games"), [(67_600, 120), (1_000, 40), (20_000_000, 1000)])
 def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float, rating_games: int) -> None:
     search = search_settings(load_game("connect_four"), CONNECT_FOUR, 80)
     assert count_rating_games(games, search) == rating_games
-    cost = rating_games * 6 * 80  # simulations per ply of six evaluations
+    cost = rating_games * 12 * 80  # simulations per ply of twelve evaluations
     assert games != 67_600 or cost == pytest.approx(0.05 * games * simulations_per_move(search), rel=0.05)
 
 

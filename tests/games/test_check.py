@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keima.config.own_modules import keep_module
@@ -16,6 +17,7 @@ from keima.games.authoring.check import (
     examine_game,
     examine_in_process,
     find_further_symmetries,
+    measure_sudden_share,
 )
 
 PLAIN = """
@@ -99,6 +101,43 @@ def test_symmetries_that_are_not_declared_are_found() -> None:
     assert find_further_symmetries(load_game("tic_tac_toe")) == []
     assert len(find_further_symmetries(unturned(load_game("tic_tac_toe")))) == 7
     assert find_further_symmetries(unturned(load_game("connect_four"))) == ["left and right exchanged"]
+
+
+HIDDEN = """
+import numpy as np
+from keima.games.authoring.plain import plain_game
+
+def start():
+    return np.zeros((2, 3), np.int8)
+
+def legal_moves(board, player):
+    for move in range(6):
+        if board[move // 3, move % 3] == 0 and (board != 0).sum() < 6:
+            yield move
+
+def play(board, player, move):
+    board[move // 3, move % 3] = player * (3 if move == 5 else 1)
+
+def result(board, player):
+    return 0 if board.all() else None
+
+def game():
+    return plain_game(start=start, legal_moves=legal_moves, play=play, result=result, max_plies=6)
+"""
+
+
+@pytest.mark.medium
+def test_what_the_planes_do_not_show_is_told(tmp_path: Path) -> None:
+    report = examine_game(mine(tmp_path, HIDDEN), {})
+    assert not report.broken, "a board may hold numbers that the default planes leave out"
+    assert "look the same to the network, but have different legal moves: one" in report.notes[0]
+    assert "let the planes show what differs" in report.notes[0]
+
+
+def test_sudden_ends_are_where_only_some_moves_end_the_game() -> None:
+    random = np.random.default_rng(0)
+    assert 0.15 < measure_sudden_share(load_game("tic_tac_toe"), random) < 0.35
+    assert 0.2 < measure_sudden_share(load_game("connect_four"), random) < 0.4
 
 
 @pytest.mark.medium

@@ -326,6 +326,10 @@ BROKEN = [
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None, ::-1], action_symmetries=IDENTITY[None]), "not the identity"),
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None]), "as many point symmetries"),
     (
+        lambda: tic_tac_toe(point_symmetries=np.argsort(tic_tac_toe().point_symmetries, axis=1).astype(np.int32)),
+        "says where a point goes, and must say where it comes from; give np.argsort",
+    ),
+    (
         lambda: tic_tac_toe(
             point_symmetries=np.stack([IDENTITY, np.roll(IDENTITY, 1)]), action_symmetries=np.stack([IDENTITY] * 2)
         ),

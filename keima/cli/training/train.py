@@ -27,7 +27,7 @@ if __name__ == "__main__":
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
@@ -151,13 +151,12 @@ from rich.console import Console
 
 from keima.base.system.start import print_status
 from keima.cli.new_game import write_config
-from keima.cluster.connector import NotDone, SSHConnector
-from keima.coach.proposal import Players, load_run_settings
+from keima.cluster.players import find_players_elsewhere
+from keima.coach.proposal import load_run_settings
 from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
 from keima.config.schema import Settings
-from keima.config.sections.cluster import DistributedSettings
 from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
@@ -221,7 +220,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
         run_dir=arguments.run_dir,
         say=print_status,
         resume=arguments.resume,
-        find_players=lambda settings: find_players_elsewhere(path, settings.distributed),
+        find_players=lambda settings: find_players_elsewhere(path, settings.distributed, say=print_status),
     )
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)
@@ -229,33 +228,6 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
         bounds = {key: overrides.get(f"run.{key}") for key in ("iterations", "minutes")}
         settings = shrink(settings, **bounds)
     return path, settings
-
-
-def find_players_elsewhere(path: Path, distributed: DistributedSettings) -> Players | None:
-    """Ask the machines in a settings file what they have; None: none of them can say, nor can the file."""
-    print_status("run.auto: asking the machines how many cores and GPUs they have")
-    try:
-        checked = list(SSHConnector(path).check()) if distributed.workers else []
-    except NotDone as error:
-        print_status(str(error))
-        checked = []
-    for each in checked:
-        if not each.slots:
-            print_status(f"{each.machine.name} does not answer, and is not counted")
-    slots = [(each.machine.name, slot) for each in checked for slot in each.slots]
-    cores, machines = sum(slot.gpu is None for _, slot in slots), len({machine for machine, _ in slots})
-    gpus = len({(machine, slot.gpu) for machine, slot in slots if slot.gpu is not None})
-    for count, has_gpu in _slots_of_schedulers(distributed):
-        machines, cores, gpus = machines + count, cores + count * (not has_gpu), gpus + count * has_gpu
-    return Players(cores=cores, gpus=gpus, machines=machines) if machines else None
-
-
-def _slots_of_schedulers(distributed: DistributedSettings) -> Iterator[tuple[int, bool]]:
-    """Yield how many workers Slurm and Ray are asked for, and whether they have GPUs."""
-    if distributed.slurm:
-        yield distributed.slurm.count, distributed.slurm.gpus > 0
-    if distributed.ray and distributed.ray.slots != "auto":
-        yield distributed.ray.slots, distributed.ray.num_gpus > 0
 
 
 def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ from keima.games import CHANCE, Game, load_game
 from keima.games.authoring.contract import ContractBroken, check_game, is_symmetry
 from keima.games.authoring.plain import PlainGame, PlainGameError, is_end_by_result, make_move_table, permute_board
 from keima.games.authoring.plain_kernels import make_first_state
-from keima.games.game import board_symmetries
+from keima.games.game import States, board_symmetries
 from keima.games.perft import count_perft
 from keima.games.playouts import play_random_games
 from keima.paths import CACHE, PACKAGE, program_of, with_code_on_path
@@ -42,6 +42,7 @@ from keima.paths import CACHE, PACKAGE, program_of, with_code_on_path
 CHECKED_FOLDER = CACHE / "checked"  # an empty file for each game that keeps the contract
 PERFT_LEAVES = 300_000  # counts go as deep as fits this
 SPEED_SECONDS = 1.0
+SUDDEN_POSITIONS = 300
 CUT_OFTEN_SHARE = 0.5  # a share of games that end at max_plies that their author should know of
 SAMPLE_BOARDS = 8  # of a longer game, at most
 # Seconds that the process needs for its imports, and to report where it hangs.
@@ -79,6 +80,7 @@ class GameReport:
     second_wins: float = 0.0
     mean_returns: list[float] = field(default_factory=list)  # of each player; in a one-player game, the mean score
     cut: float = 0.0  # share of games that have max_plies
+    sudden: float = 0.0  # share of positions, with a choice, in which some moves end the game and others do not
     moves_per_second: float = 0.0
     symmetries: int = 1
     further_symmetries: list[str] = field(default_factory=list)  # that would hold
@@ -96,6 +98,7 @@ class _RandomGame:
     moves: list[str] = field(default_factory=list)
     boards: list[str] = field(default_factory=list)
     legal: list[int] = field(default_factory=list)  # how many legal actions there were
+    looks: list[tuple[bytes, bytes]] = field(default_factory=list)  # what the network sees then, and the legal actions
     returns: list[float] = field(default_factory=list)
     cut: bool = False  # it ended because it had max_plies, as far as can be told
 
@@ -124,7 +127,7 @@ def examine_game(
     return GameReport(
         name=game.name,
         players=game.num_players,
-        notes=_list_notes(game, cut, further),
+        notes=_list_notes(game, cut, further, find_hidden_difference(game, played)),
         perft=count_perft_by_depth(game),
         games=games,
         mean_plies=statistics.fmean(plies),
@@ -137,6 +140,7 @@ def examine_game(
         second_wins=float((first < 0).mean()),
         mean_returns=returns.mean(0).tolist(),
         cut=cut,
+        sudden=measure_sudden_share(game, random),
         moves_per_second=measure_moves_per_second(game),
         symmetries=len(game.point_symmetries),
         further_symmetries=further,
@@ -169,6 +173,7 @@ def _play_random_game(game: Game, random: np.random.Generator) -> _RandomGame:
             legal = game.legal_actions(state)
             action = int(random.choice(legal))
             played.legal.append(len(legal))
+            played.looks.append((game.observe(state).tobytes(), legal.tobytes()))
             played.moves.append(game.action_name(action))
         game.play(state, action)
     played.boards.append(game.render(state))
@@ -178,8 +183,27 @@ def _play_random_game(game: Game, random: np.random.Generator) -> _RandomGame:
     return played
 
 
-def _list_notes(game: Game, cut: float, further: list[str]) -> list[str]:
+def find_hidden_difference(game: Game, played: Sequence[_RandomGame]) -> str:
+    """Return which two positions look the same to the network but have different legal moves; empty if none do."""
+    if game.num_outcomes:
+        return ""
+    known = dict[bytes, tuple[bytes, str]]()
+    for one in played:
+        for ply, (look, legal) in enumerate(one.looks):
+            place = f"after the moves {' '.join(one.moves[:ply])}" if ply else "at the start"
+            other, there = known.setdefault(look, (legal, place))
+            if other != legal:
+                return f"one {there}, one {place}"
+    return ""
+
+
+def _list_notes(game: Game, cut: float, further: list[str], hidden: str) -> list[str]:
     notes = []
+    if hidden:
+        notes.append(
+            f"two positions look the same to the network, but have different legal moves: {hidden}; "
+            "let the planes show what differs"
+        )
     if cut >= CUT_OFTEN_SHARE:
         notes.append(f"{cut:.0%} of random games end because they have max_plies = {game.max_plies}; is it too low?")
     if further:
@@ -253,6 +277,32 @@ def _is_symmetry(game: Game, points: NDArray[np.int32]) -> bool:
         else game.start
     )
     return np.array_equal(start, game.start) and is_symmetry(game, points, actions, start)
+
+
+def measure_sudden_share(game: Game, random: np.random.Generator) -> float:
+    """Return the share of random games' positions, with a choice, in which some moves end the game, others not."""
+    counted = found = 0
+    while counted < SUDDEN_POSITIONS:
+        state, before = game.initial_state(), counted
+        while not game.terminal(state):
+            if game.current_player(state) == CHANCE:
+                outcomes, likely = game.chance_outcomes(state)
+                game.play(state, int(random.choice(outcomes, p=likely / likely.sum(dtype=np.float64))))
+                continue
+            legal = game.legal_actions(state)
+            if len(legal) > 1:
+                ends = sum(_ends_game(game, state, int(action)) for action in legal)
+                counted, found = counted + 1, found + (0 < ends < len(legal))
+            game.play(state, int(random.choice(legal)))
+        if counted == before:  # there never is a choice
+            break
+    return found / max(counted, 1)
+
+
+def _ends_game(game: Game, state: States, action: int) -> bool:
+    after = state.copy()
+    game.play(after, action)
+    return game.terminal(after)
 
 
 def _show_sample(played: _RandomGame) -> list[str]:

@@ -245,8 +245,16 @@ def _check_symmetry_tables(game: Game) -> None:
             f"the first row of {name} is not the identity",
             "put the symmetry that changes nothing first",
         )
+    moved = np.hstack([actions, outcomes + game.num_actions])
+    is_closed = _is_closed(points, moved)
     _require(
-        _is_closed(points, np.hstack([actions, outcomes + game.num_actions])),
+        is_closed or not _is_closed(np.argsort(points, axis=1).astype(np.int32), moved),
+        game,
+        "the symmetries' table of points says where a point goes, and must say where it comes from",
+        "give np.argsort(points, axis=1); the table of moves says where a move goes",
+    )
+    _require(
+        is_closed,
         game,
         "two symmetries after each other are not one of the symmetries",
         "add what is missing, as board_symmetries does, and see that each row of actions belongs to its row of points",

@@ -154,8 +154,9 @@ def plain_game(
         symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where
             moves are points, (plane, point) pairs, columns, or pairs of points (from and to), and may be followed by
             moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``, and
-            with a third table, of outcomes ``[Y, outcomes]``, if a symmetry changes those. The symmetry that changes
-            nothing may be left out.
+            with a third table, of outcomes ``[Y, outcomes]``, if a symmetry changes those. A table of points has the
+            old point that each new one shows; the others have where each move or outcome goes. The symmetry that
+            changes nothing may be left out.
         policy_planes: how many times the moves go through the points before those that belong to none.
         move_names: the names of the moves, or a function that names one; by default ``c4`` for a point, else numbers.
         render: the text for a board; by default rows of ``.XO``.

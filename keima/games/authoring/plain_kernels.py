@@ -631,7 +631,7 @@ def hash_stones(state: States) -> int:
     for row in range(SHAPE[0]):
         for column in range(SHAPE[1]):
             stone = board[row, column] * player
-            if stone != 0:
+            if stone == 1 or stone == -1:
                 key ^= mix_bits(np.uint64(2 * (row * SHAPE[1] + column) + (stone > 0) + 1))
     return int(np.int64(key))
 
