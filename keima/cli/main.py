@@ -36,6 +36,7 @@ class Verb:
 
 VERBS = {
     "train": Verb("keima.cli.training.train", "train a network: keima train quickstart, or keima train my_game.py"),
+    "plan": Verb("keima.cli.training.plan", "how strong a network will be after how many hours"),
     "resume": Verb("keima.cli.training.train", "continue a run where it ended", ("--resume",)),
     "play": Verb("keima.cli.playing.play", "play against a network, in the terminal or in a browser"),
     "gtp": Verb("keima.cli.playing.engine", "be a Go engine, for programs such as Sabaki", ("gtp",)),

@@ -62,6 +62,11 @@ class Bounds:
         by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
+    def total_seconds(self, iteration: int) -> float | None:
+        """Return how long the run probably takes in all; None without an estimate."""
+        left = self.seconds_left(iteration)
+        return None if left is None else self.seconds() + left
+
     def seconds_left(self, iteration: int) -> float | None:
         """Return the estimated time until a limit is reached; None without an estimate."""
         estimates = []

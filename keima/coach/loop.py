@@ -7,8 +7,9 @@ two. In synchronous mode one model plays all games of an iteration, and a seed r
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
 from keima.coach.fingerprint import fingerprint
+from keima.coach.forecast import LAWS, Law, add_forecast, forecast_end
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
 from keima.coach.ranks.leading import send_command
@@ -41,6 +43,7 @@ from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import Settings
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import make_model_row, model_path
+from keima.evaluation.strength import read_match_results
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
 from keima.learning.generalization import measure_generalization
@@ -80,6 +83,7 @@ class Coach:
         evaluation: measures strength.
         observers: read the reports.
         state: at the end of the last session.
+        laws: how strength grows, for what to expect at the end.
         clock: seconds that never go back.
     """
 
@@ -97,6 +101,7 @@ class Coach:
         evaluation: Evaluation,
         observers: Sequence[Observer],
         state: CoachState,
+        laws: Mapping[str, Law] = LAWS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -104,7 +109,7 @@ class Coach:
         self.ledger, self.backend, self.learner = ledger, backend, learner
         self.window, self.checkpoints, self.evaluation = window, checkpoints, evaluation
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
-        self.stop_requested = False
+        self.stop_requested, self._laws = False, laws
         self.model: Model | None = None  # in self-play
         self._retries, self._turns = RetryLog(self.log_event), Turns(MEASURING_SHARE)
         self.receiving = Receiving(
@@ -335,6 +340,8 @@ class Coach:
             workers=self.worker_statuses(self.backend.cluster()),
             waits=self._waiting.report(),
         )
+        if evaluated:
+            report = replace(report, evaluation=self._with_forecast(evaluated, report))
         self.persist(
             f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
         )
@@ -342,6 +349,16 @@ class Coach:
             self.persist("a checkpoint", self.save)
         report_iteration(self.observers, report)
         return report
+
+    def _with_forecast(self, evaluated: EvaluationReport, report: IterationReport) -> EvaluationReport:
+        """Return what was measured with what to expect at the end of the run, if it has one."""
+        seconds = self._bounds.total_seconds(report.iteration)
+        if seconds is None or seconds <= report.seconds:
+            return evaluated
+        rows, results = [*self.ledger.iterations(), report.as_dict()], read_match_results(self.ledger)
+        decays = self.settings.training.learning_rate_schedule == "cosine"
+        expected = forecast_end(rows, results, seconds=seconds, decays=decays, laws=self._laws)
+        return add_forecast(evaluated, expected)
 
     def save(self) -> None:
         """Save a checkpoint."""

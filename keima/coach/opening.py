@@ -10,9 +10,11 @@ import numpy as np
 
 from keima.base.random import seed_stream
 from keima.base.reports.run_reports import Observer, report_event
+from keima.base.run_folder import LEDGER_NAME
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.bounds import CoachState, window_capacity
 from keima.coach.fingerprint import fingerprint
+from keima.coach.forecast import read_laws
 from keima.coach.loop import Coach
 from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, send_command, share_state
 from keima.coach.ranks.learners import make_learner
@@ -103,7 +105,14 @@ def open_coach(
         evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, executors) if executors else None),
         observers=observers,
         state=state,
+        laws=read_laws(list_other_runs(run_dir), game.name, game.options),
     )
+
+
+def list_other_runs(run_dir: Path) -> list[Path]:
+    """Return the other runs next to a run, the oldest first."""
+    found = [path for path in run_dir.parent.glob(f"*/{LEDGER_NAME}") if path.parent != run_dir]
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime)]
 
 
 def repeatable_run_id(settings: Settings) -> str | None:

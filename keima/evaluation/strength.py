@@ -70,11 +70,11 @@ class Strength:
             ).share
         earlier = self._earlier_rated_models(model.model_version)
         recent = recent_version(earlier, model.model_version)
-        first = find_first_to_beat_anchor(self._match_results())
+        first = find_first_to_beat_anchor(read_match_results(self._ledger))
         matches = yield from self._play_matches(model, earlier, is_anchor_beaten=first is not None, beside=beside)
         rating = gain = progress = None
         if self._game.num_players == 2:
-            results = self._match_results()
+            results = read_match_results(self._ledger)
             rating = self._update_ratings(results).get(model_player_name(model.model_version))
             gain = find_elo_gain(results, model.model_version, recent) if matches and recent else None
             if first is not None and first < model.model_version and first != recent:
@@ -235,12 +235,6 @@ class Strength:
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
         self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
-    def _match_results(self) -> list[PairResult]:
-        return [
-            PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
-            for first, second, wins, draws, losses, _ in self._ledger.matches()
-        ]
-
     def _update_ratings(self, results: Sequence[PairResult]) -> dict[str, tuple[float, float]]:
         ratings = {
             name: (rating.elo, rating.margin)
@@ -277,6 +271,14 @@ def check_evaluation_settings(game: Game, settings: EvaluationSettings) -> None:
         )
     if game.num_players > 1 and settings.score_games > 0:
         raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
+
+
+def read_match_results(ledger: Ledger) -> list[PairResult]:
+    """Read the rating games of a run."""
+    return [
+        PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
+        for first, second, wins, draws, losses, _ in ledger.matches()
+    ]
 
 
 def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:

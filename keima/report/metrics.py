@@ -289,6 +289,14 @@ METRICS: tuple[Metric, ...] = (
         rank=3,
     ),
     Metric(
+        name="evaluation/elo_ahead",
+        title="Ahead",
+        format=format_elo_gain,
+        help="Elo that the run is expected to gain on this version until its end",
+        margin="evaluation/elo_ahead_margin",
+        rank=4,
+    ),
+    Metric(
         name="evaluation/random_return",
         title="Return",
         format=format_return,
@@ -318,6 +326,22 @@ METRICS: tuple[Metric, ...] = (
         format=format_percent,
         help="share of solved positions in which the policy's first choice throws away game value",
         rank=1,
+    ),
+    Metric(
+        name="evaluation/error_expected",
+        title="Err at end",
+        format=format_percent,
+        help="search error to expect at the end of the run",
+        margin="evaluation/error_expected_margin",
+        rank=4,
+    ),
+    Metric(
+        name="evaluation/score_expected",
+        title="Score at end",
+        format=_format_score,
+        help="mean score to expect at the end of the run",
+        margin="evaluation/score_expected_margin",
+        rank=4,
     ),
     Metric(
         name="evaluation/score_mean",

@@ -2,8 +2,17 @@
 measured are left out.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from keima.base.reports.formats import format_elo, format_elo_gain, format_percent, format_return, format_score
 from keima.base.reports.run_reports import EvaluationReport, ScoreReport
+
+FORECAST_FORMS: Mapping[str, Callable[..., str]] = {  # the values that a run is expected to have at its end
+    "elo_ahead": lambda *values: f"{format_elo_gain(*values)} Elo",
+    "error_expected": lambda *values: f"search error {format_percent(*values)}",
+    "score_expected": lambda *values: f"score {format_score(*values)}",
+}
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:
@@ -29,9 +38,24 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
         fields.append(f"not lost to random {format_percent(evaluation.random_not_lost)}")
     if evaluation.score is not None:
         fields.append(f"measured score {score_report_text(evaluation.score)}")
+    fields += [f"expected at the end: {text}" for text in forecast_texts(vars(evaluation))]
     if evaluation.accepted is not None:
         fields.append("accepted" if evaluation.accepted else "rejected by the gate")
     return fields
+
+
+def forecast_texts(measured: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return what to expect at the end of the run: "+120 ± 60 Elo", "search error 1.8 ± 0.6 %".
+
+    Args:
+        measured: the fields of an ``EvaluationReport``, or the metrics of an iteration.
+        prefix: of its keys.
+    """
+    return [
+        form(value, measured.get(f"{prefix}{key}_margin"))
+        for key, form in FORECAST_FORMS.items()
+        if (value := measured.get(prefix + key)) is not None
+    ]
 
 
 def strength_pairs(evaluation: EvaluationReport) -> list[str]:

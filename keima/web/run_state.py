@@ -23,6 +23,7 @@ from keima.data.ledger_rows import WorkerAccount
 from keima.report.cost import CORE_HOURS, Cost
 from keima.report.limits import NO_LONGER_PLAYS, compute_time_shares, find_limits
 from keima.report.metrics import MetricValues
+from keima.report.strength import forecast_texts
 from keima.report.terminal.plain import progress_metrics
 
 EVENTS_SHOWN = 50
@@ -131,8 +132,15 @@ def describe_time_and_cost(report: ProgressReport, rows: Sequence[MetricValues],
         ("Left", left),
         ("Core hours of workers", f"{format_rate(hours)} ({working} now)" if running else format_rate(hours)),
         ("Core hours for 100 Elo", describe_cost_of_elo(cost)),
+        ("Expected at the end", describe_forecast(rows) if running else ""),
     ]
     return [[title, text] for title, text in found if text]
+
+
+def describe_forecast(rows: Sequence[MetricValues]) -> str:
+    """Describe what to expect at the end, as the last evaluation sees it; empty without one."""
+    texts = (forecast_texts(row, "evaluation/") for row in reversed(rows))
+    return ", ".join(next((each for each in texts if each), []))
 
 
 def describe_cost_of_elo(cost: Cost) -> str:

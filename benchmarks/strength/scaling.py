@@ -1,0 +1,216 @@
+"""Measure how strength grows with compute, network size and simulations: short runs of several games, rated together.
+
+    python benchmarks/strength/scaling.py --json scaling.json                     trains, then plays the matches
+    python benchmarks/strength/scaling.py --games hex othello --minutes 10
+    python benchmarks/strength/scaling.py --show                                  of what is finished
+
+Each game is trained with the settings that `keima train GAME --hours` chooses, but for the network and the simulations
+that the table of runs below names. As many runs go on side by side as the machine has cores, a core each. Then models
+of all runs of a game, from their first 32nd on, play each other with the same number of simulations, and one
+maximum-likelihood fit rates them, with the random player at 0.
+
+Compute is simulations of self-play x multiply-accumulates of a position's evaluation by the residual blocks
+(18 x blocks x channels^2 x points), so that it does not depend on how busy or fast a machine is.
+
+Runs and matches are in --folder; what is finished is not repeated, so Ctrl-C loses little.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.harness import Parser, Report
+from benchmarks.strength.short_runs import Players, ShortRun, train_side_by_side
+from keima.base.files import write_atomically
+from keima.base.random import seed_stream
+from keima.coach.proposal import propose_settings, proposed_config, simulations_per_move
+from keima.config.flags import number, whole
+from keima.config.load import apply_overrides
+from keima.evaluation.elo import PairResult, rate_players
+from keima.evaluation.strength import ANCHOR
+from keima.games import Game, load_game
+from keima.games.authoring.check import GameReport, examine_in_process
+
+GAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "connect_four": ("connect_four", {}),
+    "go7": ("go", {"size": 7}),
+    "hex7": ("games/hex.py", {"size": 7}),
+    "othello6": ("games/othello.py", {"size": 6}),
+    "gomoku9": ("games/gomoku.py", {"size": 9}),
+    "einstein": ("games/einstein.py", {}),
+}
+RUNS = (  # blocks, channels, simulations, seed
+    (3, 32, 64, 1), (2, 16, 64, 1), (4, 48, 64, 1), (3, 32, 32, 1), (3, 32, 128, 1), (3, 32, 64, 2), (2, 16, 64, 2),
+)  # fmt: skip
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which its models are rated
+NEIGHBOURS = 2  # a model plays the next ones of its run, and those of the next runs at the same share
+MATCH_SIMULATIONS = 64
+EXAMINING_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a run tries."""
+
+    name: str  # of the game
+    blocks: int
+    channels: int
+    simulations: int
+    seed: int
+
+    def run(self, folder: Path) -> ShortRun:
+        """Return its run."""
+        return ShortRun(f"{self.name}-{self.blocks}x{self.channels}-{self.simulations}-{self.seed}", folder)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model of a run, and what it took."""
+
+    run: str
+    version: int
+    share: float  # of the run's positions
+    positions: int  # played so far
+    compute: float  # multiply-accumulates
+    elo: float = math.nan
+    margin: float = math.inf
+
+    @property
+    def label(self) -> str:
+        """Its name in matches."""
+        return f"{self.run}:{self.version}"
+
+
+def _source_of(name: str) -> tuple[str, dict[str, Any]]:
+    """Return a game's name or file, and its options."""
+    source, options = GAMES[name]
+    return str(ROOT / source) if source.endswith(".py") else source, options
+
+
+def _load_game(name: str) -> Game:
+    source, options = _source_of(name)
+    return load_game(source, **options)
+
+
+def examine_game(name: str, folder: Path) -> GameReport:
+    """Return what random games show, and keep it."""
+    kept = folder / f"{name}.json"
+    if not kept.exists():
+        report = examine_in_process(*_source_of(name), seconds=EXAMINING_SECONDS)
+        write_atomically(kept, json.dumps(asdict(report)).encode())
+    return GameReport(**json.loads(kept.read_text()))
+
+
+def write_settings(trial: Trial, folder: Path, minutes: float) -> None:
+    """Choose the settings of a run, and write them."""
+    source, options = _source_of(trial.name)
+    given = {
+        "network": {"blocks": trial.blocks, "channels": trial.channels},
+        "search": {"num_simulations": trial.simulations},
+    }
+    report = examine_game(trial.name, folder)
+    proposal = propose_settings(_load_game(trial.name), report, minutes=minutes, given=given)
+    document = yaml.safe_load(proposed_config(source, options, proposal))
+    apply_overrides(document, {"run.seed": trial.seed, "evaluation.every": 0})
+    trial.run(folder).write_settings(document)
+
+
+def list_points(run: ShortRun) -> Iterator[Point]:
+    """Yield the models at the shares of a run's positions."""
+    rows = [row for row in run.rows() if row["learner"]]
+    if not rows:
+        return
+    settings, game = run.settings(), run.game()
+    blocks = settings.network.blocks * settings.network.channels**2
+    per_position = simulations_per_move(settings.search.model_dump()) * 18 * game.height * game.width * blocks
+    taken = set[int]()
+    for share in SHARES:
+        wanted = share * rows[-1]["total_positions"]
+        row = min(rows, key=lambda row: abs(row["total_positions"] - wanted))
+        if row["model_version"] not in taken:
+            taken.add(row["model_version"])
+            positions = row["total_positions"]
+            yield Point(run.name, row["model_version"], share, positions, positions * per_position)
+
+
+def list_pairings(points: list[list[Point]]) -> Iterator[tuple[Point, Point | None]]:
+    """Yield who plays whom; None is the random player."""
+    for place, own in enumerate(points):
+        yield own[0], None
+        for distance in range(1, NEIGHBOURS + 1):
+            yield from zip(own, own[distance:], strict=False)
+            other = points[(place + distance) % len(points)]
+            if len(points) > distance:
+                yield from zip(reversed(own), reversed(other), strict=False)
+    for own in points:
+        if len(own) > 1:
+            yield own[1], None
+
+
+def rate_game(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: bool) -> list[Point]:
+    """Play the matches that are still to play between the models of a game's runs, and return the rated models."""
+    begun = {run.name: run for run in runs if run.rows()}
+    points = [found for run in begun.values() if (found := list(list_points(run)))]
+    kept = runs[0].folder / f"{name}-matches.json"
+    results = [PairResult(**row) for row in (json.loads(kept.read_text()) if kept.exists() else [])]
+    played = {(result.first, result.second) for result in results}
+    players = Players(_load_game(name), simulations=MATCH_SIMULATIONS)
+    for first, second in () if only_show else list_pairings(points):
+        names = first.label, second.label if second else ANCHOR
+        if names in played:
+            continue
+        one = players.get(begun[first.run], first.version)
+        other = players.get(begun[second.run], second.version) if second else None
+        match = players.play(one, other, pairs=pairs, seed=seed_stream(*names))
+        results.append(
+            PairResult(first=names[0], second=names[1], wins=match.wins, draws=match.draws, losses=match.losses)
+        )
+        write_atomically(kept, json.dumps([asdict(result) for result in results]).encode())
+    ratings = rate_players(results, ANCHOR)
+    return [
+        replace(point, elo=rating.elo, margin=rating.margin)
+        for own in points
+        for point in own
+        if (rating := ratings.get(point.label)) and math.isfinite(rating.margin)
+    ]
+
+
+def main() -> None:
+    """Train, play and print."""
+    parser = Parser(__doc__)
+    parser.option("--games", GAMES, tuple(GAMES), quick=("connect_four",), help="which to train")
+    parser.option("--minutes", number(above=0), 4.0, quick=0.5, help="of each run")
+    parser.option("--pairs", whole(), 16, quick=2, help="of games in each match")
+    parser.add_argument("--folder", type=Path, default=Path("runs/scaling"), help="default: %(default)s")
+    parser.add_argument("--show", action="store_true", help="print what is finished")
+    arguments = parser.parse()
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = RUNS[:2] if arguments.quick else RUNS
+    trials = {name: [Trial(name, *each) for each in wanted] for name in arguments.games}
+    # The first runs of all games come first, so that an interrupted benchmark has some of each.
+    in_turn = {trial.run(folder): trial for several in zip(*trials.values(), strict=True) for trial in several}
+    with Report(arguments) as report:
+        if not arguments.show:
+            minutes = arguments.minutes
+            train_side_by_side(list(in_turn), minutes, lambda run: write_settings(in_turn[run], folder, minutes))
+        columns = ("run", "share", "positions", "compute", "Elo", "margin")
+        table = report.table(f"Elo over random, {MATCH_SIMULATIONS} simulations", *columns)
+        for name, own in trials.items():
+            for point in rate_game(
+                name, [trial.run(folder) for trial in own], arguments.pairs, only_show=arguments.show
+            ):
+                table.add(point.run, point.share, point.positions, point.compute, point.elo, point.margin)
+
+
+if __name__ == "__main__":
+    main()

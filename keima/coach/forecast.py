@@ -1,0 +1,248 @@
+"""Forecast how strong a network will be.
+
+Strength grows in proportion to the logarithm of what has been played (Jones, "Scaling Scaling Laws with Board Games",
+2021; Neumann and Gros, "Scaling Laws for a Multi-Agent Reinforcement Learning Model", ICLR 2023), and once more as the
+learning rate decays:
+
+    strength(c, p) = offset + slope * log2(c) + decay * (1 - cos(pi * p)) / 2
+
+after compute c and a share p of the run. Compute is positions * simulations of each * size of the network. How large
+slope and decay are was fitted to short runs of several games (``LAWS``, by benchmarks/strength/scaling.py); what a run
+and earlier runs of the same game have measured refines both, by Bayesian linear regression.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.reports.intervals import Z
+from keima.base.reports.run_reports import EvaluationReport
+from keima.config.load import load_settings
+from keima.data.ledger import read_ledger
+from keima.evaluation.elo import PairResult, rate_players
+from keima.evaluation.strength import (
+    ANCHOR,
+    find_first_to_beat_anchor,
+    model_player_version,
+    read_match_results,
+)
+
+UNKNOWN_OFFSET = 1e4  # standard deviation of the offset: nothing is known about it beforehand
+RECENT_ITERATIONS = 5  # whose speed is expected to last
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """How a measure of strength grows; each factor with its standard deviation from one game to another."""
+
+    slope: float  # for each doubling of compute
+    slope_spread: float
+    decay: float  # when the learning rate decays to zero
+    decay_spread: float
+    scatter: float  # standard deviation of a network about its curve
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A strength that a run has measured, on the scale of its law."""
+
+    compute: float  # so far, in any unit
+    share: float  # of the run
+    strength: float
+    error: float  # its standard deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """An expected strength, with half the width of its 95 % interval."""
+
+    strength: float
+    margin: float
+
+
+LAWS: Mapping[str, Law] = {
+    "elo": Law(slope=70.0, slope_spread=25.0, decay=60.0, decay_spread=40.0, scatter=25.0),
+    "error": Law(slope=-0.3, slope_spread=0.12, decay=-0.3, decay_spread=0.2, scatter=0.1),  # of its logarithm
+    "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),  # of its logarithm
+}
+
+
+def forecast_strength(law: Law, measured: Sequence[Measurement], *, compute: float, share: float) -> Forecast:
+    """Return the strength to expect after so much compute and this share of the run.
+
+    Args:
+        law: of the measure.
+        measured: one or more measurements of the run.
+        compute: at the time that is meant.
+        share: of the run by then.
+    """
+    mean, covariance = _fit(law, measured)
+    at = _features(compute, share)
+    # The scatter of the network that is meant is not in the fit.
+    return Forecast(strength=float(at @ mean), margin=Z * math.sqrt(float(at @ covariance @ at) + law.scatter**2))
+
+
+def refine_law(law: Law, runs: Sequence[Sequence[Measurement]]) -> Law:
+    """Return the law of a game, by runs of it that have measured their strength."""
+    for measured in runs:
+        if len(measured) > 1:
+            mean, covariance = _fit(law, measured)
+            _, slope_spread, decay_spread = np.sqrt(np.diag(covariance))
+            law = replace(
+                law,
+                slope=float(mean[1]),
+                slope_spread=float(slope_spread),
+                decay=float(mean[2]),
+                decay_spread=float(decay_spread),
+            )
+    return law
+
+
+def _features(compute: float, share: float) -> NDArray[np.float64]:
+    return np.array([1.0, math.log2(max(compute, 1.0)), (1 - math.cos(math.pi * min(share, 1.0))) / 2])
+
+
+def _fit(law: Law, measured: Sequence[Measurement]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and covariance of (offset, slope, decay) after the measurements."""
+    prior = np.array([0.0, law.slope, law.decay])
+    precision = np.diag([UNKNOWN_OFFSET**-2, law.slope_spread**-2, law.decay_spread**-2])
+    rows = np.array([_features(each.compute, each.share) for each in measured])
+    weights = np.array([1 / (each.error**2 + law.scatter**2) for each in measured])
+    values = np.array([each.strength for each in measured])
+    # covariance = (prior precision + X' W X)**-1, mean = covariance (prior precision prior + X' W y)
+    covariance = np.linalg.inv(precision + rows.T * weights @ rows)
+    return covariance @ (precision @ prior + rows.T * weights @ values), covariance
+
+
+# The measurements of a run, from its ledger.
+
+
+def read_measurements(
+    rows: Sequence[Mapping[str, Any]], results: Sequence[PairResult], *, seconds: float, decays: bool
+) -> dict[str, list[Measurement]]:
+    """Return what a run has measured, by the names in ``LAWS``.
+
+    Compute is in positions, as the other factors stay. Elo is above the newest rated version, and begins with the
+    first one that beat the random player: before that it grows faster.
+
+    Args:
+        rows: the reports of its iterations (``IterationReport.as_dict``).
+        results: its rating games.
+        seconds: how long it runs in all.
+        decays: whether its learning rate decays.
+    """
+    versions = [row["model_version"] for row in rows]
+
+    def measurement(version: int, strength: float, error: float) -> Measurement:
+        row = rows[bisect_left(versions, version)]
+        share = row["seconds"] / seconds if decays else 0.0
+        return Measurement(compute=row["total_positions"], share=share, strength=strength, error=error)
+
+    found = {"elo": [measurement(*each) for each in rate_versions(results) if each[0] <= versions[-1]]}
+    for report in (row["evaluation"] for row in rows if row["evaluation"]):
+        score = report["score"] or {"mean": 0.0, "margin": None}
+        for name, value, margin in (
+            ("error", report["search_error"], report["search_error_margin"]),
+            ("score", score["mean"], score["margin"]),
+        ):
+            if value and value > 0 and margin:
+                error = margin / Z / value  # of the logarithm
+                found.setdefault(name, []).append(measurement(report["model_version"], math.log(value), error))
+    return {name: each for name, each in found.items() if each}
+
+
+def rate_versions(results: Sequence[PairResult]) -> list[tuple[int, float, float]]:
+    """Return the rated versions from the first that beat the random player on: the Elo of each above the last one, and
+    its standard deviation.
+    """
+    first = find_first_to_beat_anchor(results)
+    names = {name for result in results for name in (result.first, result.second)} - {ANCHOR}
+    if first is None:
+        return []
+    newest = max(names, key=model_player_version)
+    ratings = {
+        model_player_version(name): rating for name, rating in rate_players(results, newest).items() if name in names
+    }
+    return [
+        (version, rating.elo, rating.margin / Z)
+        for version, rating in sorted(ratings.items())
+        if version >= first and math.isfinite(rating.margin)
+    ]
+
+
+def forecast_end(
+    rows: Sequence[Mapping[str, Any]],
+    results: Sequence[PairResult],
+    *,
+    seconds: float,
+    decays: bool,
+    planned: float | None = None,
+    laws: Mapping[str, Law] = LAWS,
+) -> dict[str, Forecast]:
+    """Return what to expect at the end of a run, by the names in ``LAWS``: Elo above the newest rated version, the
+    search error, and the score.
+
+    Args:
+        rows, results, decays: see ``read_measurements``.
+        seconds: how long it runs in all.
+        planned: how long it was to run when it measured; None: as long.
+        laws: of its game.
+    """
+    end = {"compute": positions_at(rows, seconds), "share": 1.0 if decays else 0.0}
+    found = {}
+    for name, measured in read_measurements(rows, results, seconds=planned or seconds, decays=decays).items():
+        expected = forecast_strength(laws[name], measured, **end)
+        if name != "elo":  # the law is that of the logarithm
+            value = math.exp(expected.strength)
+            expected = Forecast(strength=value, margin=value * math.sinh(expected.margin))
+        found[name] = expected
+    return found
+
+
+def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) -> EvaluationReport:
+    """Return the report of an evaluation with what to expect at the end of the run (``forecast_end``)."""
+    keys = {"elo": "elo_ahead", "error": "error_expected", "score": "score_expected"}
+    values: dict[str, Any] = {keys[name]: each.strength for name, each in expected.items()}
+    margins: dict[str, Any] = {f"{keys[name]}_margin": each.margin for name, each in expected.items()}
+    return replace(evaluated, **values, **margins)
+
+
+def read_laws(runs: Sequence[Path], game: str, options: Mapping[str, Any]) -> dict[str, Law]:
+    """Return the laws of a game, by what earlier runs of it have measured; others, and damaged ones, are passed over.
+
+    Args:
+        runs: folders of runs, those that count most last.
+        game: its name.
+        options: its options.
+    """
+    measured = dict[str, list[list[Measurement]]]()
+    for folder in runs:
+        with suppress(ValueError, OSError), read_ledger(folder) as ledger:
+            rows = ledger.iterations()
+            if (ledger.game, dict(ledger.options)) != (game, dict(options)) or not rows:
+                continue
+            settings = load_settings(folder / "config.yaml")
+            found = read_measurements(
+                rows,
+                read_match_results(ledger),
+                seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
+                decays=settings.training.learning_rate_schedule == "cosine",
+            )
+            for name, each in found.items():
+                measured.setdefault(name, []).append(each)
+    return {name: refine_law(law, measured.get(name, [])) for name, law in LAWS.items()}
+
+
+def positions_at(rows: Sequence[Mapping[str, Any]], seconds: float) -> float:
+    """Return how many positions a run will have played by then, at the speed of its last iterations."""
+    last, before = rows[-1], rows[-1 - RECENT_ITERATIONS] if len(rows) > RECENT_ITERATIONS else None
+    then, played = (before["seconds"], before["total_positions"]) if before else (0.0, 0)
+    rate = (last["total_positions"] - played) / max(last["seconds"] - then, 1e-9)
+    return float(last["total_positions"] + rate * max(0.0, seconds - last["seconds"]))

@@ -1,0 +1,85 @@
+"""``keima plan``: before a run, and for one that has begun."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from keima.cli.training.plan import main
+from keima.config.load import load_settings, save_resolved
+from keima.data.ledger import open_ledger
+from keima.games import load_game
+
+CONFIG = "run: {name: mine, minutes: 60}\ngame: {name: tic_tac_toe}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -> Path:
+    """A run of an hour, half of which is over, whose versions gain 100 Elo each time that what is played doubles."""
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(CONFIG)
+    save_resolved(load_settings(folder / "mine.yaml"), folder)
+    with open_ledger(folder, load_game("tic_tac_toe")) as ledger:
+        for number in range(1, iterations + 1):
+            report = {"seconds": 180.0 * number, "total_games": 100 * number, "total_positions": 800 * number}
+            ledger.add_iteration(number, report | {"model_version": number, "evaluation": None})
+        if beats_random:
+            for version in (2, 4, 8):
+                ledger.add_match(f"model-{version:06d}", "random", wins=100, draws=0, losses=0, num_simulations=8)
+            for second, first in ((2, 4), (4, 8)):
+                names = f"model-{first:06d}", f"model-{second:06d}"
+                ledger.add_match(*names, wins=640, draws=0, losses=360, num_simulations=8)
+    return folder
+
+
+def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(here / "runs" / "mine")
+    assert main(["mine"]) == 0
+    text = capsys.readouterr().out
+    assert "runs/mine: 30 min 00 s, 1,000 games so far" in text and "Elo above model 8" in text
+    gains = [int(gain) for gain in re.findall(r"\+(\d+) ± \d+", text)]
+    assert len(gains) == 3 and gains == sorted(gains) and gains[-1] - gains[-2] == pytest.approx(90, abs=25)
+    assert "Another hour would add" in text
+    assert main(["mine", "--hours", "8"]) == 0
+    assert "8 h 00 min" in capsys.readouterr().out
+
+
+def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(here / "runs" / "weak", beats_random=False)
+    assert main(["weak"]) == 2
+    assert "must beat a random player first" in capsys.readouterr().err
+    make_run(here / "runs" / "new", iterations=0, beats_random=False)
+    assert main(["new"]) == 2
+    assert "has not finished an iteration" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_before_a_run_several_lengths_are_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tic_tac_toe", "--hours", "0.1"]) == 0
+    alone = capsys.readouterr().out
+    assert len(re.findall(r"Elo [\d,]+ ± \d+", alone)) == 5 and "should play sensibly after" in alone
+    assert not list(here.iterdir()), "nothing is written"
+    make_run(here / "runs" / "mine")
+    assert main(["tic_tac_toe", "--hours", "0.1"]) == 0
+    assert "earlier runs of this game" in capsys.readouterr().out
+
+
+@pytest.mark.medium
+def test_scores_are_only_foretold_once_they_are_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["twenty48", "--hours", "0.1"]) == 0
+    assert "Only for games of two players" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["nothing.py", "nothing.yaml", "nothing"])
+def test_what_is_not_there_is_named(what: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main([what])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2 and "nothing" in capsys.readouterr().err
