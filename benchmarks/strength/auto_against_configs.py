@@ -5,9 +5,10 @@
     python benchmarks/strength/auto_against_configs.py games/hex7.yaml --show          of what is finished
 
 For each config and seed, two runs of --minutes: one with the config's settings, and one of the same game with run.auto.
-As many runs go on side by side as the machine has cores, a core each. Neither measures itself. Then their last models
-play with the same number of simulations, each with the search of its run's matches, from random openings and in all
-seats. In a game of three and more players, one model plays against copies of the other, and then they change roles.
+As many runs go on side by side as the machine has cores, a core each, and measure themselves as their settings say.
+Then their last models play with the same number of simulations, each with the search of its run's matches, from random
+openings and in all seats. In a game of three and more players, one model plays against copies of the other, and then
+they change roles.
 
 The table has the score of the settings that were chosen, and their Elo above the config's, with 95 % intervals. Runs
 are in --folder; finished runs are not repeated, and interrupted ones are resumed.
@@ -53,7 +54,7 @@ class Contest:
             document["game"]["module"] = str((self.config.parent / module).resolve())
         chosen = {"run": {"name": self.config.stem, "auto": True}, "game": document["game"]}
         for auto, settings in ((False, document), (True, chosen)):
-            apply_overrides(settings, {"run.minutes": minutes, "run.seed": self.seed, "evaluation.every": 0})
+            apply_overrides(settings, {"run.minutes": minutes, "run.seed": self.seed})
             self.run(auto=auto).write_settings(settings)
 
     def play(self, *, pairs: int, simulations: int) -> np.ndarray:

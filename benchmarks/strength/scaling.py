@@ -6,7 +6,7 @@
 
 Each game is trained with the settings that `keima train GAME --hours` chooses, but for the network and the simulations
 that the table of runs below names. As many runs go on side by side as the machine has cores, a core each. Then models
-of all runs of a game, from their first 32nd on, play each other with the same number of simulations, and one
+of all runs of a game, from a sixteenth on, play each other with the same number of simulations, and one
 maximum-likelihood fit rates them, with the random player at 0.
 
 Compute is simulations of self-play x multiply-accumulates of a position's evaluation by the residual blocks
@@ -51,8 +51,8 @@ GAMES: dict[str, tuple[str, dict[str, Any]]] = {
 RUNS = (  # blocks, channels, simulations, seed
     (3, 32, 64, 1), (2, 16, 64, 1), (4, 48, 64, 1), (3, 32, 32, 1), (3, 32, 128, 1), (3, 32, 64, 2), (2, 16, 64, 2),
 )  # fmt: skip
-SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which its models are rated
-NEIGHBOURS = 2  # a model plays the next ones of its run, and those of the next runs at the same share
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which its models are rated
+NEIGHBOURS = 2  # a model plays so many next ones of its run, and that of the next run at the same share
 MATCH_SIMULATIONS = 64
 EXAMINING_SECONDS = 20.0
 
@@ -148,12 +148,8 @@ def list_pairings(points: list[list[Point]]) -> Iterator[tuple[Point, Point | No
         yield own[0], None
         for distance in range(1, NEIGHBOURS + 1):
             yield from zip(own, own[distance:], strict=False)
-            other = points[(place + distance) % len(points)]
-            if len(points) > distance:
-                yield from zip(reversed(own), reversed(other), strict=False)
-    for own in points:
-        if len(own) > 1:
-            yield own[1], None
+        if len(points) > 1:
+            yield from zip(reversed(own), reversed(points[(place + 1) % len(points)]), strict=False)
 
 
 def rate_game(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: bool) -> list[Point]:

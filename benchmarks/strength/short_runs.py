@@ -22,6 +22,7 @@ from keima.evaluation.match_location import OPENING_PLIES
 from keima.evaluation.match_worker import make_match_search
 from keima.evaluation.strength import load_model_file
 from keima.games import Game, load_game
+from keima.networks.inference.evaluator import use_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,6 +104,7 @@ class Players:
     """The models of runs of one game as players, each made once; a model searches as its run's matches do."""
 
     def __init__(self, game: Game, *, simulations: int) -> None:
+        use_threads(1)
         self._game, self._simulations = game, simulations
         self._made: dict[tuple[Path, int], SearchPlayer] = {}
 

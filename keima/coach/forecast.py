@@ -208,7 +208,7 @@ def forecast_end(
 
 def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) -> EvaluationReport:
     """Return the report of an evaluation with what to expect at the end of the run (``forecast_end``)."""
-    keys = {"elo": "elo_ahead", "error": "error_expected", "score": "score_expected"}
+    keys = {"elo": "expected_gain", "error": "expected_error", "score": "expected_score"}
     values: dict[str, Any] = {keys[name]: each.strength for name, each in expected.items()}
     margins: dict[str, Any] = {f"{keys[name]}_margin": each.margin for name, each in expected.items()}
     return replace(evaluated, **values, **margins)

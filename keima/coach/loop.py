@@ -353,7 +353,7 @@ class Coach:
     def _with_forecast(self, evaluated: EvaluationReport, report: IterationReport) -> EvaluationReport:
         """Return what was measured with what to expect at the end of the run, if it has one."""
         seconds = self._bounds.total_seconds(report.iteration)
-        if seconds is None or seconds <= report.seconds:
+        if seconds is None or self._bounds.is_reached_after(report.iteration):
             return evaluated
         rows, results = [*self.ledger.iterations(), report.as_dict()], read_match_results(self.ledger)
         decays = self.settings.training.learning_rate_schedule == "cosine"

@@ -289,11 +289,11 @@ METRICS: tuple[Metric, ...] = (
         rank=3,
     ),
     Metric(
-        name="evaluation/elo_ahead",
+        name="evaluation/expected_gain",
         title="Ahead",
         format=format_elo_gain,
         help="Elo that the run is expected to gain on this version until its end",
-        margin="evaluation/elo_ahead_margin",
+        margin="evaluation/expected_gain_margin",
         rank=4,
     ),
     Metric(
@@ -328,19 +328,19 @@ METRICS: tuple[Metric, ...] = (
         rank=1,
     ),
     Metric(
-        name="evaluation/error_expected",
+        name="evaluation/expected_error",
         title="Err at end",
         format=format_percent,
         help="search error to expect at the end of the run",
-        margin="evaluation/error_expected_margin",
+        margin="evaluation/expected_error_margin",
         rank=4,
     ),
     Metric(
-        name="evaluation/score_expected",
+        name="evaluation/expected_score",
         title="Score at end",
         format=_format_score,
         help="mean score to expect at the end of the run",
-        margin="evaluation/score_expected_margin",
+        margin="evaluation/expected_score_margin",
         rank=4,
     ),
     Metric(

@@ -9,9 +9,9 @@ from keima.base.reports.formats import format_elo, format_elo_gain, format_perce
 from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 
 FORECAST_FORMS: Mapping[str, Callable[..., str]] = {  # the values that a run is expected to have at its end
-    "elo_ahead": lambda *values: f"{format_elo_gain(*values)} Elo",
-    "error_expected": lambda *values: f"search error {format_percent(*values)}",
-    "score_expected": lambda *values: f"score {format_score(*values)}",
+    "expected_gain": lambda *values: f"{format_elo_gain(*values)} Elo",
+    "expected_error": lambda *values: f"search error {format_percent(*values)}",
+    "expected_score": lambda *values: f"score {format_score(*values)}",
 }
 
 

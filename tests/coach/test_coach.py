@@ -1,5 +1,6 @@
 """The Coach, on tic-tac-toe with one worker in the same process."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -311,6 +312,20 @@ def test_a_measurement_that_takes_longer_than_its_interval_delays_the_next(tmp_p
     assert steps > 0
     assert 1 <= len(evaluation.beside) <= 2
     assert evaluation.measured[-1] not in evaluation.beside
+
+
+def test_a_measured_strength_comes_with_what_to_expect_at_the_end(tmp_path: Path) -> None:
+    class Exact(FakeEvaluation):
+        def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+            report = yield from super().measure(model, beside=beside)
+            return replace(report, search_error=0.3 / model.model_version, search_error_margin=0.02)
+
+    listener, settings = Listener(), small_settings(tmp_path, run={"iterations": 4}, evaluation={"every": 1})
+    with coaching(tmp_path, settings, evaluation=Exact(), listeners=[listener]) as coach:
+        coach.run()
+    measured = [report.evaluation for report in listener.reports if report.evaluation]
+    assert all(each.expected_error is not None and each.expected_error < 0.3 for each in measured[:-1])
+    assert measured[-1].expected_error is None, "this is the end"
 
 
 @pytest.mark.medium

@@ -129,8 +129,8 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     expected = forecast_end(rows, RESULTS, seconds=12_000.0, decays=False)
     assert 0.0 < expected["error"].strength < 0.1 and expected["elo"].strength > 50
     report = add_forecast(measured, expected)
-    assert report.elo_ahead == expected["elo"].strength and report.error_expected == expected["error"].strength
-    assert replace(report, score_expected=None) == report
+    assert report.expected_gain == expected["elo"].strength and report.expected_error == expected["error"].strength
+    assert replace(report, expected_score=None) == report
 
 
 def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> None:

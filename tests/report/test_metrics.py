@@ -39,6 +39,12 @@ def full_report() -> IterationReport:
             random_return_margin=0.1,
             earlier_return=0.1,
             earlier_return_margin=0.1,
+            expected_gain=150.0,
+            expected_gain_margin=60.0,
+            expected_error=0.02,
+            expected_error_margin=0.01,
+            expected_score=30_000.0,
+            expected_score_margin=5000.0,
         ),
         waits=WaitReport(games=20.0, learner=0.5, evaluation=4.0, learning=30.0),
     )

@@ -5,6 +5,7 @@ import pytest
 from keima.base.reports.formats import game_title
 from keima.base.reports.run_reports import EvaluationReport
 from keima.report.strength import strength_fields, strength_pairs, strength_sentences
+from keima.web.run_state import describe_forecast
 
 MEASURED = EvaluationReport(
     model_version=3,
@@ -68,3 +69,19 @@ def test_mean_returns_stand_where_ratings_do() -> None:
         "Mean return +0.40 ± 0.10 against random players in all other seats",
         "Mean return -0.05 against earlier versions in all other seats",
     ]
+
+
+def test_what_to_expect_at_the_end_is_told_with_its_interval() -> None:
+    measured = EvaluationReport(
+        model_version=3,
+        num_simulations=10,
+        expected_gain=151.0,
+        expected_gain_margin=60.0,
+        expected_error=0.018,
+        expected_error_margin=0.006,
+        expected_score=31_000.0,
+    )
+    texts = ["+151 ± 60 Elo", "search error 1.8 ± 0.6 %", "score 31,000"]
+    assert strength_fields(measured) == [f"expected at the end: {text}" for text in texts]
+    assert describe_forecast([{}, {"evaluation/expected_gain": 151.0}, {}]) == "+151 Elo", "the last that there is"
+    assert describe_forecast([]) == ""

@@ -133,12 +133,12 @@ class EvaluationReport:
     score: ScoreReport | None = None  # of a one-player game
     accepted: bool | None = None  # by gating; None without
     # What to expect of the run at its end, with half the widths of the 95 % intervals.
-    elo_ahead: float | None = None  # Elo to be gained on this version
-    elo_ahead_margin: float | None = None
-    error_expected: float | None = None  # search_error
-    error_expected_margin: float | None = None
-    score_expected: float | None = None  # mean score
-    score_expected_margin: float | None = None
+    expected_gain: float | None = None  # Elo to be gained on this version
+    expected_gain_margin: float | None = None
+    expected_error: float | None = None  # search_error
+    expected_error_margin: float | None = None
+    expected_score: float | None = None  # mean score
+    expected_score_margin: float | None = None
     seconds: float = 0.0
 
 
