@@ -17,6 +17,7 @@ inlined.
 import functools
 import hashlib
 import re
+import secrets
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import UserProvidedCacheLocator
 from numba.core.ccallback import CFunc
 from numba.core.errors import NumbaExperimentalFeatureWarning
@@ -41,6 +43,11 @@ from keima.paths import CACHE, CHECKOUT, PACKAGE, SOURCE
 
 # Function values are documented, but numba warns at every use that they are experimental.
 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+
+# numba numbers functions from 1 in each process, and these numbers are in the names of machine code. What two processes
+# have compiled, such as a user's game on two boards, could have the same names, and a third process that loads both
+# from the cache would call one for the other. So the numbers are random.
+FunctionIdentity._unique_ids = iter(functools.partial(secrets.randbits, 62), None)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

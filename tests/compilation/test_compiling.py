@@ -24,6 +24,12 @@ with report_compiling(print):
     print(game.legal_actions(game.initial_state()).size, "actions")
 """
 
+NAME = """
+from keima.compilation.decorators import FunctionIdentity
+
+print(FunctionIdentity.from_function(lambda: 0).unique_name)
+"""
+
 
 @pytest.mark.medium
 def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> None:
@@ -53,3 +59,13 @@ def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
     assert find_part_of_program("keima_own.my_othello_1a2b3c4d5e6f") == "my othello"
     assert find_part_of_program("keima.games.go.rules") == "go"
     assert find_part_of_program("somewhere.else") == ""
+
+
+@pytest.mark.medium
+def test_machine_code_has_other_names_in_every_process() -> None:
+    """Otherwise a process that loads one game on two boards from the cache calls the code of one for the other."""
+    command = [sys.executable, "-c", NAME]
+    first, second = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+    assert first and second and first != second
