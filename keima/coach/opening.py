@@ -32,6 +32,7 @@ from keima.replay.window import ReplayWindow, sampling_weights
 
 log = logging.getLogger(__name__)
 
+CHECKPOINTS = "checkpoints"  # in the run's folder
 MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
 
 
@@ -42,6 +43,7 @@ def open_coach(
     make_backend: MakeBackend,
     observers: Sequence[Observer],
     weights: Mapping[str, Any] | None = None,
+    seconds: float = 0.0,
     ranks: Ranks = ALONE,
 ) -> Coach:
     """Return the Coach of the run in ``run_dir``, which continues from the newest checkpoint, if there is one.
@@ -54,6 +56,7 @@ def open_coach(
         make_backend: makes the backend of the workers.
         observers: read the reports.
         weights: a state dictionary to start a new run from, instead of random weights.
+        seconds: of the run's time that a new run has behind it.
         ranks: the processes that train; this is rank 0, and the others follow it.
 
     Raises:
@@ -70,9 +73,9 @@ def open_coach(
         log.info("recovered after the last session: %s", receipt)
     log_event = partial(report_event, observers)
     ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)
-    checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
+    checkpoints = Checkpoints(run_dir / CHECKPOINTS, keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
-    state = restore_state(checkpoint)
+    state = restore_state(checkpoint, seconds=seconds)
     if state.grown > len(settings.network.growth):
         raise ValueError(
             f"network.growth: the network of {run_dir} has grown {state.grown} times; give the steps that it had"
@@ -134,14 +137,14 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
     )
 
 
-def restore_state(checkpoint: Checkpoint | None) -> CoachState:
-    """Return the Coach's own state in a checkpoint; without one, that of a new run.
+def restore_state(checkpoint: Checkpoint | None, *, seconds: float = 0.0) -> CoachState:
+    """Return the Coach's own state in a checkpoint; without one, that of a new run after so many seconds.
 
     Raises:
         ValueError: another version of this program has written it.
     """
     if checkpoint is None:
-        return CoachState()
+        return CoachState(seconds=seconds)
     try:
         return CoachState(**checkpoint.coach)
     except TypeError as error:

@@ -112,6 +112,7 @@ def session(
     make_backend: MakeBackend,
     observers: Sequence[Observer],
     weights: Mapping[str, Any] | None = None,
+    seconds: float = 0.0,
     ranks: Ranks = ALONE,
 ) -> Iterator[Coach]:
     """Yield the Coach of the run in ``run_dir``. Within the block, the first Ctrl-C stops it cleanly.
@@ -123,7 +124,13 @@ def session(
         require_sound_game(settings)
         with lead_ranks(ranks, settings):
             coach = open_coach(
-                run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
+                run_dir,
+                settings,
+                make_backend=make_backend,
+                observers=observers,
+                weights=weights,
+                seconds=seconds,
+                ranks=ranks,
             )
             with coach.ledger, stop_on_signals(coach):
                 save_resolved(with_all_options(settings, coach.game), run_dir, write=write_atomically)

@@ -390,6 +390,7 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
     search, training, evaluation = new["search"], new["training"], new["evaluation"]
     new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": iterations or 2, "minutes": minutes}
     new["run"]["auto"] = False  # what it would choose is shrunk here
+    new["game"]["smaller"] = ()  # they are by shares of a time
     new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8), "growth": ()}
     _cap_settings(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
     _cap_settings(search["gumbel"], considered_actions=4)

@@ -54,6 +54,18 @@ class Settings(Section):
             )
         if self.network.growth and endless:
             raise ValueError("network.growth: it is by shares of the run, so it needs run.iterations or run.minutes")
+        if self.game.boards:
+            self._check_smaller_boards(self.game.boards[-1].share)
         if self.training.window.seed_games:
             check_seed_games(self.training.window.seed_games, self.game.name)
         return self
+
+    def _check_smaller_boards(self, share: float) -> None:
+        """Check what else a run needs that has smaller boards up to this share of its time."""
+        if self.run.minutes is None:
+            raise ValueError("game.smaller: it is by shares of the run's time, so it needs run.minutes")
+        if any(size.share < share for size in self.network.sizes[1:]):
+            raise ValueError(
+                f"network.growth: the network may grow when the game has its own board, from {share:g} of the run on "
+                "(game.smaller)"
+            )

@@ -46,7 +46,7 @@ def train(
     end = train_run(
         folder,
         settings,
-        make_backend=local_backend_maker(folder),
+        make_backend=local_backend_maker(),
         config=path,
         resume=resume,
         option="run_dir",

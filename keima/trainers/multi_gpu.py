@@ -77,9 +77,9 @@ def train_on_devices(
     """
     titles = {slot.worker: slot.title for slot in slots}
 
-    def make_backend(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+    def make_backend(folder: Path, game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
         return LocalProcesses(
-            run_dir / "workers",
+            folder / "workers",
             count=len(slots),
             names=[slot.worker for slot in slots],
             devices=[slot.device for slot in slots],

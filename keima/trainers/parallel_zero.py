@@ -101,8 +101,8 @@ class ParallelZeroTrainer:
         network = as_policy_value_network(self.model).settings()
         description = describe_model(self.rules, network, 0)
         Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
-        game = {"name": self.rules.name, "options": self.rules.options}
-        document = self.settings.model_dump() | {"network": network, "game": game}
+        document = self.settings.model_dump() | {"network": network}
+        document["game"] |= {"name": self.rules.name, "options": self.rules.options}
         document["run"]["iterations"] = epochs
         document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
         document["training"] |= {
@@ -124,7 +124,7 @@ class ParallelZeroTrainer:
             end = train_run(
                 self.run_dir,
                 settings,
-                make_backend=local_backend_maker(self.run_dir, spread=spread),
+                make_backend=local_backend_maker(spread=spread),
                 resume=self.resume,
                 observers=self._make_observers(self.run_dir) if self._make_observers else None,
                 weights=self.model.state_dict(),

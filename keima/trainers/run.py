@@ -5,8 +5,9 @@ What differs between them is passed in: the settings, who plays, who watches, an
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from keima.cluster.ray import require_ray
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.loop import Coach
 from keima.coach.session import configured_game, event_logger, make_run_folder, session
-from keima.config.load import with_begun_modules
+from keima.coach.stages import Stage, begin_run_folder, check_stages, stages_left
+from keima.config.load import error_at_setting, with_begun_modules
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.learning.ranks.process_group import ALONE, Ranks
@@ -41,8 +43,8 @@ CLUSTER_LOG = workspace() / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
 
 LogEvent = Callable[[str], None]
-# Takes the game, the settings, the run's id, and what logs an event.
-MakeBackend = Callable[[Game, Settings, str, LogEvent], SelfPlayBackend]
+# Takes the run's folder, the game, the settings, the run's id, and what logs an event.
+MakeBackend = Callable[[Path, Game, Settings, str, LogEvent], SelfPlayBackend]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ def train_run(
     weights: Mapping[str, Any] | None = None,
     weights_path: Callable[[int], Path] | None = None,
 ) -> RunEnd:
-    """Start a run, or resume it, and train until its bounds or a stop.
+    """Start a run, or resume it, and train until its bounds or a stop; first on its smaller boards, if it has any.
 
     Args:
         run_dir: its folder; created if missing.
@@ -89,7 +91,7 @@ def train_run(
         weights_path: the file that the weights of an iteration are written to, every few iterations; by default none.
 
     Raises:
-        ConfigError: the game in the settings cannot be played.
+        ConfigError: the game in the settings cannot be played, or not on the smaller boards.
         ValueError: the folder already holds a run, or none to resume; a tracker or Ray is not installed.
         RunLocked: another process works on this run.
         NobodyPlays: all workers have failed.
@@ -102,19 +104,104 @@ def train_run(
         require_ray()
     if config:
         configured_game(settings, config)  # before anything is written
+    *smaller, own = stages_left(run_dir, settings)
+    if smaller:
+        require_stages([*smaller, own], config=config, present=present)
     make_run_folder(run_dir, resume=resume, option=option)
-    with RunLock(run_dir), log_to_file(run_dir / LOG_NAME), learner_ranks(settings, run_dir, present=present) as ranks:
+    with RunLock(run_dir), log_to_file(run_dir / LOG_NAME), ExitStack() as stack:
         if config and config != run_dir / "config.yaml":  # which is the run's own copy
             write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
+
+        def stay_open(observer: Observer) -> Observer:
+            stack.callback(shield_observer(observer).close)
+            return LeftOpen(observer)
+
+        train = partial(
+            train_stage,
+            make_backend=make_backend,
+            present=present,
+            observers=None if observers is None else [stay_open(observer) for observer in observers],
+            terminal=terminal and stay_open(terminal),
+        )
+        if smaller:
+            begin_run_folder(own)
+        seconds = 0.0
+        for stage in smaller:
+            stage.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with RunLock(stage.folder):
+                end = train(stage, events=changed, weights=weights, seconds=seconds)
+            if end.stopped:
+                return end
+            weights, changed = end.coach.learner.weights(), []
+            seconds = 60 * (stage.settings.run.minutes or 0.0)  # the next has all of its time, if this one ended late
+            del end  # with its window
+        return train(own, events=changed, weights=weights, seconds=seconds, weights_path=weights_path)
+
+
+def require_stages(stages: Sequence[Stage], *, config: Path | None, present: Ranks) -> None:
+    """Check that a run can begin on smaller boards.
+
+    Raises:
+        ConfigError, ValueError: it cannot; with the line in the file ``config``, if there is one.
+    """
+    try:
+        if not present.is_alone:
+            raise ValueError("the ranks of torchrun end with the first board; use training.learner.ranks instead")
+        check_stages(stages)
+    except ValueError as error:
+        if config:
+            raise error_at_setting(config, ("game", "smaller"), str(error)) from error
+        raise ValueError(f"game.smaller: {error}") from error
+
+
+class LeftOpen:
+    """Passes the reports of one stage of a run on to an observer, which stays open for the next."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.progress, self.iteration, self.event = observer.progress, observer.iteration, observer.event
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def train_stage(
+    stage: Stage,
+    *,
+    make_backend: MakeBackend,
+    present: Ranks,
+    observers: Sequence[Observer] | None,
+    terminal: Observer | None,
+    events: Sequence[str],
+    weights: Mapping[str, Any] | None,
+    seconds: float,
+    weights_path: Callable[[int], Path] | None = None,
+) -> RunEnd:
+    """Train on the board of one stage, new or resumed; see ``train_run``. The caller holds the folder's lock.
+
+    Args:
+        events: what observers are told first.
+        weights: the first ones of a new stage.
+        seconds: of the run that a new stage has behind it.
+    """
+    run_dir, settings = stage.folder, stage.settings
+    with learner_ranks(settings, run_dir, present=present) as ranks:
         watching = observers if observers is not None else make_run_observers(run_dir, settings, terminal=terminal)
         log_event = event_logger(watching)
-        for sentence in changed:
+        for sentence in filter(None, (*events, stage.news)):
             log_event(sentence)
 
         def begin(game: Game, run_id: str) -> SelfPlayBackend:
-            return make_backend(game, settings, run_id, log_event)
+            return make_backend(run_dir, game, settings, run_id, log_event)
 
-        with session(run_dir, settings, make_backend=begin, observers=watching, weights=weights, ranks=ranks) as coach:
+        with session(
+            run_dir,
+            settings,
+            make_backend=begin,
+            observers=watching,
+            weights=weights,
+            seconds=seconds,
+            ranks=ranks,
+        ) as coach:
             files = WeightsFiles(weights_path, lambda: coach.learner.weights()) if weights_path else None
             if files:
                 coach.observers = [*coach.observers, shield_observer(files)]
@@ -132,10 +219,10 @@ def make_run_observers(run_dir: Path, settings: Settings, *, terminal: Observer 
     )
 
 
-def local_backend_maker(run_dir: Path, *, spread: Spread | None = None) -> MakeBackend:
+def local_backend_maker(*, spread: Spread | None = None) -> MakeBackend:
     """Return what has the games of a run played by processes of this machine, on the devices of ``spread``."""
 
-    def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+    def make(run_dir: Path, game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
         return spread_processes(
             run_dir / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event, spread=spread
         )
@@ -143,10 +230,10 @@ def local_backend_maker(run_dir: Path, *, spread: Spread | None = None) -> MakeB
     return make
 
 
-def cluster_backend_maker(run_dir: Path, *, config: Path, takeover: bool = False) -> MakeBackend:
+def cluster_backend_maker(*, config: Path, takeover: bool = False) -> MakeBackend:
     """Return what has the games of a run played on the machines that its config lists."""
 
-    def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+    def make(run_dir: Path, game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
         CLUSTER_LOG.parent.mkdir(exist_ok=True)
         handler = RotatingFileHandler(CLUSTER_LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
         add_log_handler(package_logger(), handler)  # where users of a cluster expect it

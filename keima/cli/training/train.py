@@ -190,11 +190,7 @@ def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings,
     run_dir = arguments.run_dir or settings.run.folder
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
     distributed = settings.distributed.enabled
-    backend = (
-        cluster_backend_maker(run_dir, config=path, takeover=arguments.takeover)
-        if distributed
-        else local_backend_maker(run_dir)
-    )
+    backend = cluster_backend_maker(config=path, takeover=arguments.takeover) if distributed else local_backend_maker()
     end = train_run(
         run_dir,
         settings,

@@ -1,12 +1,30 @@
 """The settings of the game."""
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import ValidationInfo, model_validator
+from pydantic import BeforeValidator, ValidationInfo, model_validator
 
 from keima.config.own_modules import is_own, keep_module
-from keima.config.sections.types import Line, Name, Scalar, Section
+from keima.config.sections.types import Line, Name, Scalar, Section, as_tuple, matching
+
+OPTION = r"[A-Za-z_][A-Za-z0-9_]{0,31}=-?[0-9]{1,6}(\.[0-9]{1,6})?"
+BoardStep = Annotated[
+    str,
+    matching(
+        rf"{OPTION}( {OPTION}){{0,3}}@0\.[0-9]{{1,6}}",
+        "OPTION=NUMBER@SHARE with a share of the run's time between 0 and 1, such as size=5@0.1",
+    ),
+]
+
+
+class SmallerBoard(NamedTuple):
+    """A smaller board, on which a run begins."""
+
+    name: str  # its options as they are given, such as "size=5"
+    options: dict[str, int | float]  # they replace those of the run's own board
+    share: float  # of the run's time, until which it is played
 
 
 class GameSettings(Section):
@@ -18,6 +36,10 @@ class GameSettings(Section):
     """Instead of name: a Python file with a game of your own (docs/add_a_game.md)."""
     options: dict[str, Scalar] = {}
     """The options of the game; docs/reference.md#options-of-games lists them with their defaults."""
+    smaller: Annotated[tuple[BoardStep, ...], BeforeValidator(as_tuple)] = ()
+    """Begin on smaller boards, each until a share of run.minutes, such as [size=5@0.1, size=7@0.3] or, with more than
+    one option, [size=5 komi=24.0@0.1]; the network goes on with what it has learned there.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -25,6 +47,25 @@ class GameSettings(Section):
         if isinstance(given, dict) and "openspiel" in given:
             return _of_openspiel(given)
         return with_own_name(given, "name", info)
+
+    @property
+    def boards(self) -> tuple[SmallerBoard, ...]:
+        """The smaller boards, in the order in which they are played."""
+        found = []
+        for step in self.smaller:
+            name, share = step.split("@")
+            pairs = dict(pair.split("=") for pair in name.split())
+            options = {key: float(value) if "." in value else int(value) for key, value in pairs.items()}
+            found.append(SmallerBoard(name, options, float(share)))
+        return tuple(found)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        shares = [0.0, *(board.share for board in self.boards)]
+        for before, after in pairwise(shares):
+            if after <= before:
+                raise ValueError(f"smaller: the shares must ascend from 0, but {after:g} follows {before:g}")
+        return self
 
 
 def _of_openspiel(given: dict[str, Any]) -> dict[str, Any]:
