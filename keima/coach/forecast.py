@@ -6,9 +6,9 @@ learning rate decays:
 
     strength(c, p) = offset + slope * log2(c) + decay * (1 - cos(pi * p)) / 2
 
-after compute c and a share p of the run. Compute is positions * simulations of each * size of the network. How large
-slope and decay are was fitted to short runs of several games (``LAWS``, by benchmarks/strength/scaling.py); what a run
-and earlier runs of the same game have measured refines both, by Bayesian linear regression.
+after compute c and a share p of the run. Compute is ``count_compute``. How large
+slope and decay are was fitted to short runs of several games (``make_law``, by benchmarks/strength/scaling.py); what a
+run and earlier runs of the same game have measured refines both, by Bayesian linear regression.
 """
 
 import math
@@ -67,11 +67,20 @@ class Forecast:
     margin: float
 
 
-LAWS: Mapping[str, Law] = {
-    "elo": Law(slope=70.0, slope_spread=25.0, decay=60.0, decay_spread=40.0, scatter=25.0),
-    "error": Law(slope=-0.3, slope_spread=0.12, decay=-0.3, decay_spread=0.2, scatter=0.1),  # of its logarithm
-    "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),  # of its logarithm
+# Elo for each doubling of compute and each ply of a game, and at most: 100 in Connect Four (21 plies), 207 in Othello
+# on 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7. A decaying learning rate had no visible effect.
+ELO_PER_PLY, MOST_ELO, ELO_SPREAD = 8.0, 450.0, 0.35
+LAWS = {  # of the logarithms of the search error and of the score
+    "error": Law(slope=-0.3, slope_spread=0.15, decay=-0.2, decay_spread=0.2, scatter=0.1),
+    "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),
 }
+
+
+def make_law(name: str, plies: float) -> Law:
+    """Return the law of a measure, "elo", "error" or "score", in a game with so many plies on average."""
+    slope = min(MOST_ELO, ELO_PER_PLY * plies)
+    elo = Law(slope=slope, slope_spread=ELO_SPREAD * slope, decay=0.0, decay_spread=50.0, scatter=40.0)
+    return LAWS.get(name, elo)
 
 
 def forecast_strength(law: Law, measured: Sequence[Measurement], *, compute: float, share: float) -> Forecast:
@@ -89,20 +98,17 @@ def forecast_strength(law: Law, measured: Sequence[Measurement], *, compute: flo
     return Forecast(strength=float(at @ mean), margin=Z * math.sqrt(float(at @ covariance @ at) + law.scatter**2))
 
 
-def refine_law(law: Law, runs: Sequence[Sequence[Measurement]]) -> Law:
-    """Return the law of a game, by runs of it that have measured their strength."""
-    for measured in runs:
-        if len(measured) > 1:
-            mean, covariance = _fit(law, measured)
-            _, slope_spread, decay_spread = np.sqrt(np.diag(covariance))
-            law = replace(
-                law,
-                slope=float(mean[1]),
-                slope_spread=float(slope_spread),
-                decay=float(mean[2]),
-                decay_spread=float(decay_spread),
-            )
-    return law
+def refine_law(law: Law, measured: Sequence[Measurement]) -> Law:
+    """Return the law of a game after a run of it that has measured its strength at least twice."""
+    mean, covariance = _fit(law, measured)
+    _, slope_spread, decay_spread = np.sqrt(np.diag(covariance))
+    return replace(
+        law,
+        slope=float(mean[1]),
+        slope_spread=float(slope_spread),
+        decay=float(mean[2]),
+        decay_spread=float(decay_spread),
+    )
 
 
 def _features(compute: float, share: float) -> NDArray[np.float64]:
@@ -127,7 +133,7 @@ def _fit(law: Law, measured: Sequence[Measurement]) -> tuple[NDArray[np.float64]
 def read_measurements(
     rows: Sequence[Mapping[str, Any]], results: Sequence[PairResult], *, seconds: float, decays: bool
 ) -> dict[str, list[Measurement]]:
-    """Return what a run has measured, by the names in ``LAWS``.
+    """Return what a run has measured, by the names of ``make_law``.
 
     Compute is in positions, as the other factors stay. Elo is above the newest rated version, and begins with the
     first one that beat the random player: before that it grows faster.
@@ -184,21 +190,22 @@ def forecast_end(
     seconds: float,
     decays: bool,
     planned: float | None = None,
-    laws: Mapping[str, Law] = LAWS,
+    laws: Mapping[str, Law] | None = None,
 ) -> dict[str, Forecast]:
-    """Return what to expect at the end of a run, by the names in ``LAWS``: Elo above the newest rated version, the
+    """Return what to expect at the end of a run, by the names of ``make_law``: Elo above the newest rated version, the
     search error, and the score.
 
     Args:
         rows, results, decays: see ``read_measurements``.
         seconds: how long it runs in all.
         planned: how long it was to run when it measured; None: as long.
-        laws: of its game.
+        laws: of its game, where earlier runs have measured them.
     """
     end = {"compute": positions_at(rows, seconds), "share": 1.0 if decays else 0.0}
     found = {}
     for name, measured in read_measurements(rows, results, seconds=planned or seconds, decays=decays).items():
-        expected = forecast_strength(laws[name], measured, **end)
+        law = (laws or {}).get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
+        expected = forecast_strength(law, measured, **end)
         if name != "elo":  # the law is that of the logarithm
             value = math.exp(expected.strength)
             expected = Forecast(strength=value, margin=value * math.sinh(expected.margin))
@@ -215,14 +222,14 @@ def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) 
 
 
 def read_laws(runs: Sequence[Path], game: str, options: Mapping[str, Any]) -> dict[str, Law]:
-    """Return the laws of a game, by what earlier runs of it have measured; others, and damaged ones, are passed over.
+    """Return the laws of a game that earlier runs of it have measured; other and damaged runs are passed over.
 
     Args:
         runs: folders of runs, those that count most last.
         game: its name.
         options: its options.
     """
-    measured = dict[str, list[list[Measurement]]]()
+    laws = dict[str, Law]()
     for folder in runs:
         with suppress(ValueError, OSError), read_ledger(folder) as ledger:
             rows = ledger.iterations()
@@ -235,9 +242,11 @@ def read_laws(runs: Sequence[Path], game: str, options: Mapping[str, Any]) -> di
                 seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
                 decays=settings.training.learning_rate_schedule == "cosine",
             )
-            for name, each in found.items():
-                measured.setdefault(name, []).append(each)
-    return {name: refine_law(law, measured.get(name, [])) for name, law in LAWS.items()}
+            for name, measured in found.items():
+                if len(measured) > 1:
+                    law = laws.get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
+                    laws[name] = refine_law(law, measured)
+    return laws
 
 
 def positions_at(rows: Sequence[Mapping[str, Any]], seconds: float) -> float:

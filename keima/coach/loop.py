@@ -32,7 +32,7 @@ from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
 from keima.coach.fingerprint import fingerprint
-from keima.coach.forecast import LAWS, Law, add_forecast, forecast_end
+from keima.coach.forecast import Law, add_forecast, forecast_end
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
 from keima.coach.ranks.leading import send_command
@@ -83,7 +83,7 @@ class Coach:
         evaluation: measures strength.
         observers: read the reports.
         state: at the end of the last session.
-        laws: how strength grows, for what to expect at the end.
+        laws: how strength has grown in earlier runs of the game, for what to expect at the end.
         clock: seconds that never go back.
     """
 
@@ -101,7 +101,7 @@ class Coach:
         evaluation: Evaluation,
         observers: Sequence[Observer],
         state: CoachState,
-        laws: Mapping[str, Law] = LAWS,
+        laws: Mapping[str, Law] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from keima.coach.forecast import Forecast, Law, Measurement, forecast_strength, rate_versions
-from keima.coach.proposal import Choice, CoreSpeeds, Proposal, propose_settings, simulations_per_move
+from keima.coach.proposal import Choice, CoreSpeeds, Proposal, points_of, propose_settings
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.strength import read_match_results
 
-SENSIBLE_ELO, SENSIBLE_SPREAD = 900.0, 200.0  # over the random player, when a network plays sensibly by the estimate
-BEATEN_ELO = 800.0  # over the random player, who then scores 1 %
+# A network beats the random player, who then scores 1 %, after so many positions per point of the board: 200 in Go and
+# 450 in Hex on 7 x 7, 380 in Connect Four, 970 in Othello on 6 x 6; and the spread that this means.
+POSITIONS_PER_POINT, BEATEN_ELO, BEATEN_SPREAD = 430, 800.0, 200.0
+# What doubling the simulations and the size of the network adds, where doubling the positions adds 1: 97 and 48 Elo of
+# 285 on average.
+SIMULATIONS_EXPONENT, SIZE_EXPONENT = 0.35, 0.17
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time that is planned
 LITTLE_ELO = 10.0  # from an hour that is hardly worth it
 
@@ -61,10 +65,10 @@ def make_outlook(choice: Choice, proposal: Proposal, law: Law, *, known: Measure
     games, plies = proposal.games_per_second * proposal.minutes * 60, choice.report.mean_plies
     network, search = proposal.settings["network"], proposal.settings["search"]
     begins = known or Measurement(
-        compute=count_compute(proposal.games * plies, network, search),
+        compute=count_compute(POSITIONS_PER_POINT * points_of(choice.game), network, search),
         share=0.0,
-        strength=SENSIBLE_ELO,
-        error=SENSIBLE_SPREAD,
+        strength=BEATEN_ELO,
+        error=BEATEN_SPREAD,
     )
     return Outlook(
         hours=proposal.minutes / 60,
@@ -75,8 +79,9 @@ def make_outlook(choice: Choice, proposal: Proposal, law: Law, *, known: Measure
 
 
 def count_compute(positions: float, network: Mapping[str, Any], search: Mapping[str, Any]) -> float:
-    """Return the compute of so many positions, up to a factor of the game: simulations times parameters."""
-    return positions * simulations_per_move(search) * network.get("blocks", 1) * network.get("channels", 1) ** 2
+    """Return the compute of so many positions by its effect, in a unit of its own."""
+    size = network.get("blocks", 1) * network.get("channels", 1) ** 2
+    return positions * search["num_simulations"] ** SIMULATIONS_EXPONENT * size**SIZE_EXPONENT
 
 
 def find_first_beating(run: Path, game: str, options: Mapping[str, Any]) -> Measurement | None:
@@ -90,7 +95,7 @@ def find_first_beating(run: Path, game: str, options: Mapping[str, Any]) -> Meas
         positions = next(row["total_positions"] for row in ledger.iterations() if row["model_version"] >= rated[0][0])
         settings = load_settings(run / "config.yaml")
         compute = count_compute(positions, settings.network.model_dump(), settings.search.model_dump())
-        return Measurement(compute=compute, share=0.0, strength=BEATEN_ELO, error=SENSIBLE_SPREAD / 2)
+        return Measurement(compute=compute, share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD / 2)
     return None
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from keima.base.reports.run_reports import EvaluationReport
 from keima.coach.forecast import (
-    LAWS,
     Law,
     Measurement,
     add_forecast,
     forecast_end,
     forecast_strength,
+    make_law,
     positions_at,
     rate_versions,
     read_laws,
@@ -75,11 +75,16 @@ def test_intervals_hold_what_they_promise() -> None:
 
 
 def test_earlier_runs_make_the_law_that_of_their_game() -> None:
-    runs = [curve(130.0, [2.0**each for each in range(10, 16)]) for _ in range(3)]
-    refined = refine_law(LAW, runs)
-    assert refined.slope == pytest.approx(130.0, abs=12.0)
-    assert refined.slope_spread < LAW.slope_spread / 2
-    assert refine_law(LAW, []) == LAW and refine_law(LAW, [runs[0][:1]]) == LAW, "one measurement tells no slope"
+    law = LAW
+    for _ in range(3):
+        law = refine_law(law, curve(130.0, [2.0**each for each in range(10, 16)]))
+    assert law.slope == pytest.approx(130.0, abs=12.0)
+    assert law.slope_spread < LAW.slope_spread / 2
+
+
+def test_games_with_more_plies_have_more_elo_between_random_and_strong_play() -> None:
+    short, long, longest = (make_law("elo", plies).slope for plies in (20.0, 40.0, 400.0))
+    assert short < long < longest < 3 * long
 
 
 def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[str, object]:
@@ -90,6 +95,7 @@ def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[s
         "total_positions": 1000 * iteration,
         "model_version": 2 * iteration,
         "evaluation": vars(evaluation) if evaluation else None,
+        "self_play": {"mean_plies": 40.0},
     }
 
 
@@ -136,4 +142,4 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
 def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "run.db").write_bytes(b"no database")
-    assert read_laws([tmp_path / "a", tmp_path / "b"], "go", {"size": 9}) == LAWS
+    assert read_laws([tmp_path / "a", tmp_path / "b"], "go", {"size": 9}) == {}

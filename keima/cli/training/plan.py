@@ -95,10 +95,12 @@ from keima.coach.forecast import (
     Law,
     Measurement,
     forecast_end,
+    make_law,
     positions_at,
     rate_versions,
     read_laws,
     read_measurements,
+    refine_law,
 )
 from keima.coach.opening import list_other_runs
 from keima.coach.planning import TIMES, Outlook, find_first_beating, list_remarks, plan_run
@@ -137,14 +139,17 @@ def show_plan(arguments: argparse.Namespace) -> int:
     for line in list_reasons(choice.game, choice.report, choice.proposal, choice.sections):
         print(line)
     print()
-    if choice.game.num_players != 2:
-        print("Only for games of two players is strength known before a run; a run that has begun foretells its own.")
+    if choice.game.num_players != 2 or choice.game.num_outcomes:
+        print(
+            "Before a run, strength is only foretold in games of two players without chance; ask again once a run has "
+            "measured its own."
+        )
         return 0
     earlier = list_other_runs(choice.settings.run.folder)
-    laws = read_laws(earlier, choice.game.name, choice.game.options)
+    law = read_laws(earlier, choice.game.name, choice.game.options).get("elo")
     starts = (find_first_beating(run, choice.game.name, choice.game.options) for run in reversed(earlier))
     known = next((start for start in starts if start), None)
-    for line in plan_lines(choice, laws["elo"], known):
+    for line in plan_lines(choice, law or make_law("elo", choice.report.mean_plies), known):
         print(line)
     return 0
 
@@ -231,7 +236,8 @@ def show_run(arguments: argparse.Namespace) -> int:
         print(line)
     if "elo" in measured:
         machines = 1 if not settings.distributed.enabled else max(1, len(settings.distributed.workers))
-        for line in list_remarks(laws["elo"], hours=whole / 3600, machines=machines):
+        law = laws.get("elo") or make_law("elo", rows[-1]["self_play"]["mean_plies"])
+        for line in list_remarks(refine_law(law, measured["elo"]), hours=whole / 3600, machines=machines):
             print(line)
     return 0
 

@@ -26,9 +26,10 @@ def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -
     (folder / "mine.yaml").write_text(CONFIG)
     save_resolved(load_settings(folder / "mine.yaml"), folder)
     with open_ledger(folder, load_game("tic_tac_toe")) as ledger:
+        played = {"self_play": {"mean_plies": 8.0}}
         for number in range(1, iterations + 1):
             report = {"seconds": 180.0 * number, "total_games": 100 * number, "total_positions": 800 * number}
-            ledger.add_iteration(number, report | {"model_version": number, "evaluation": None})
+            ledger.add_iteration(number, report | {"model_version": number, "evaluation": None, **played})
         if beats_random:
             for version in (2, 4, 8):
                 ledger.add_match(f"model-{version:06d}", "random", wins=100, draws=0, losses=0, num_simulations=8)
@@ -73,7 +74,7 @@ def test_before_a_run_several_lengths_are_compared(here: Path, capsys: pytest.Ca
 @pytest.mark.medium
 def test_scores_are_only_foretold_once_they_are_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["twenty48", "--hours", "0.1"]) == 0
-    assert "Only for games of two players" in capsys.readouterr().out
+    assert "only foretold in games of two players" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what", ["nothing.py", "nothing.yaml", "nothing"])
