@@ -23,6 +23,7 @@ from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.elo import rate_players
 from keima.evaluation.strength import model_player_name, model_player_version, read_match_results
+from keima.games import load_game
 
 Line = tuple[str, float, float, float, float]
 
@@ -39,7 +40,9 @@ def compare_run(run: Path, after: float) -> Iterator[Line]:
         return
     last = max(measured)
     known = [each for each in results if model_player_version(each.first) <= last]
-    expected = forecast_end(early, known, seconds=seconds, decays=decays)
+    game = load_game(settings.game.name, **settings.game.options)
+    points = game.height * game.width
+    expected = forecast_end(early, known, points=points, seconds=seconds, decays=decays)
     if "elo" in expected:
         base, newest = rate_versions(known)[-1][0], rate_versions(results)[-1][0]
         reached = rate_players(results, model_player_name(base))[model_player_name(newest)]

@@ -1,14 +1,15 @@
 """Forecast how strong a network will be.
 
-Strength grows in proportion to the logarithm of what has been played (Jones, "Scaling Scaling Laws with Board Games",
-2021; Neumann and Gros, "Scaling Laws for a Multi-Agent Reinforcement Learning Model", ICLR 2023), and once more as the
-learning rate decays:
+Strength grows with the logarithm of what has been played (Jones, "Scaling Scaling Laws with Board Games", 2021), by
+less with each doubling (Neumann and Gros, "Scaling Laws for a Multi-Agent Reinforcement Learning Model", ICLR 2023),
+and once more as the learning rate decays:
 
-    strength(c, p) = offset + slope * log2(c) + decay * (1 - cos(pi * p)) / 2
+    strength(c, p) = offset + slope * (1 - lasting ** log2(c)) / (1 - lasting) + decay * (1 - cos(pi * p)) / 2
 
-after compute c and a share p of the run. Compute is ``count_compute``. How large
-slope and decay are was fitted to short runs of several games (``make_law``, by benchmarks/strength/scaling.py); what a
-run and earlier runs of the same game have measured refines both, by Bayesian linear regression.
+after compute c and a share p of the run. Compute is 1 where a network begins to beat a random player; there a doubling
+adds ``slope``, and each following one ``lasting`` times as much. The numbers were fitted to short runs of several games
+(``make_law``, by benchmarks/strength/scaling.py); what a run and earlier runs of the same game have measured refines
+them, by Bayesian linear regression.
 """
 
 import math
@@ -33,6 +34,7 @@ from keima.evaluation.strength import (
     model_player_version,
     read_match_results,
 )
+from keima.games import Game
 
 UNKNOWN_OFFSET = 1e4  # standard deviation of the offset: nothing is known about it beforehand
 RECENT_ITERATIONS = 5  # whose speed is expected to last
@@ -42,8 +44,9 @@ RECENT_ITERATIONS = 5  # whose speed is expected to last
 class Law:
     """How a measure of strength grows; each factor with its standard deviation from one game to another."""
 
-    slope: float  # for each doubling of compute
+    slope: float  # for the first doubling of compute
     slope_spread: float
+    lasting: float = 1.0  # how much of it remains after each doubling
     decay: float  # when the learning rate decays to zero
     decay_spread: float
     scatter: float  # standard deviation of a network about its curve
@@ -53,7 +56,7 @@ class Law:
 class Measurement:
     """A strength that a run has measured, on the scale of its law."""
 
-    compute: float  # so far, in any unit
+    compute: float  # so far
     share: float  # of the run
     strength: float
     error: float  # its standard deviation
@@ -67,9 +70,13 @@ class Forecast:
     margin: float
 
 
-# Elo for each doubling of compute and each ply of a game, and at most: 100 in Connect Four (21 plies), 207 in Othello
-# on 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7. A decaying learning rate had no visible effect.
-ELO_PER_PLY, MOST_ELO, ELO_SPREAD = 8.0, 450.0, 0.35
+# A network beats the random player, who then scores 1 %, after so many positions per point of the board: 200 in Go and
+# 450 in Hex on 7 x 7, 380 in Connect Four, 970 in Othello on 6 x 6.
+POSITIONS_PER_POINT = 430
+# Elo for the first doubling and each ply of a game, and at most: 100 in Connect Four (21 plies), 207 in Othello on
+# 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7. In a longer run of Hex, 180 remained after four doublings. A
+# decaying learning rate had no visible effect.
+ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 8.0, 450.0, 0.35, 0.82
 LAWS = {  # of the logarithms of the search error and of the score
     "error": Law(slope=-0.3, slope_spread=0.15, decay=-0.2, decay_spread=0.2, scatter=0.1),
     "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),
@@ -79,8 +86,14 @@ LAWS = {  # of the logarithms of the search error and of the score
 def make_law(name: str, plies: float) -> Law:
     """Return the law of a measure, "elo", "error" or "score", in a game with so many plies on average."""
     slope = min(MOST_ELO, ELO_PER_PLY * plies)
-    elo = Law(slope=slope, slope_spread=ELO_SPREAD * slope, decay=0.0, decay_spread=50.0, scatter=40.0)
-    return LAWS.get(name, elo)
+    return LAWS.get(name) or Law(
+        slope=slope,
+        slope_spread=ELO_SPREAD * slope,
+        lasting=ELO_LASTING,
+        decay=0.0,
+        decay_spread=50.0,
+        scatter=40.0,
+    )
 
 
 def forecast_strength(law: Law, measured: Sequence[Measurement], *, compute: float, share: float) -> Forecast:
@@ -93,7 +106,7 @@ def forecast_strength(law: Law, measured: Sequence[Measurement], *, compute: flo
         share: of the run by then.
     """
     mean, covariance = _fit(law, measured)
-    at = _features(compute, share)
+    at = _features(law, compute, share)
     # The scatter of the network that is meant is not in the fit.
     return Forecast(strength=float(at @ mean), margin=Z * math.sqrt(float(at @ covariance @ at) + law.scatter**2))
 
@@ -111,15 +124,21 @@ def refine_law(law: Law, measured: Sequence[Measurement]) -> Law:
     )
 
 
-def _features(compute: float, share: float) -> NDArray[np.float64]:
-    return np.array([1.0, math.log2(max(compute, 1.0)), (1 - math.cos(math.pi * min(share, 1.0))) / 2])
+def count_doublings(law: Law, compute: float) -> float:
+    """Return how many times ``law.slope`` the strength has grown since a compute of 1."""
+    doublings = math.log2(max(compute, 1e-9))
+    return doublings if law.lasting == 1 else (1 - law.lasting**doublings) / (1 - law.lasting)
+
+
+def _features(law: Law, compute: float, share: float) -> NDArray[np.float64]:
+    return np.array([1.0, count_doublings(law, compute), (1 - math.cos(math.pi * min(share, 1.0))) / 2])
 
 
 def _fit(law: Law, measured: Sequence[Measurement]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and covariance of (offset, slope, decay) after the measurements."""
     prior = np.array([0.0, law.slope, law.decay])
     precision = np.diag([UNKNOWN_OFFSET**-2, law.slope_spread**-2, law.decay_spread**-2])
-    rows = np.array([_features(each.compute, each.share) for each in measured])
+    rows = np.array([_features(law, each.compute, each.share) for each in measured])
     weights = np.array([1 / (each.error**2 + law.scatter**2) for each in measured])
     values = np.array([each.strength for each in measured])
     # covariance = (prior precision + X' W X)**-1, mean = covariance (prior precision prior + X' W y)
@@ -131,16 +150,17 @@ def _fit(law: Law, measured: Sequence[Measurement]) -> tuple[NDArray[np.float64]
 
 
 def read_measurements(
-    rows: Sequence[Mapping[str, Any]], results: Sequence[PairResult], *, seconds: float, decays: bool
+    rows: Sequence[Mapping[str, Any]], results: Sequence[PairResult], *, points: int, seconds: float, decays: bool
 ) -> dict[str, list[Measurement]]:
     """Return what a run has measured, by the names of ``make_law``.
 
-    Compute is in positions, as the other factors stay. Elo is above the newest rated version, and begins with the
+    Elo is above the newest rated version, and begins with the
     first one that beat the random player: before that it grows faster.
 
     Args:
         rows: the reports of its iterations (``IterationReport.as_dict``).
         results: its rating games.
+        points: of the board.
         seconds: how long it runs in all.
         decays: whether its learning rate decays.
     """
@@ -149,7 +169,9 @@ def read_measurements(
     def measurement(version: int, strength: float, error: float) -> Measurement:
         row = rows[bisect_left(versions, version)]
         share = row["seconds"] / seconds if decays else 0.0
-        return Measurement(compute=row["total_positions"], share=share, strength=strength, error=error)
+        return Measurement(
+            compute=count_compute(row["total_positions"], points), share=share, strength=strength, error=error
+        )
 
     found = {"elo": [measurement(*each) for each in rate_versions(results) if each[0] <= versions[-1]]}
     for report in (row["evaluation"] for row in rows if row["evaluation"]):
@@ -187,6 +209,7 @@ def forecast_end(
     rows: Sequence[Mapping[str, Any]],
     results: Sequence[PairResult],
     *,
+    points: int,
     seconds: float,
     decays: bool,
     planned: float | None = None,
@@ -196,14 +219,16 @@ def forecast_end(
     search error, and the score.
 
     Args:
-        rows, results, decays: see ``read_measurements``.
+        rows, results, points, decays: see ``read_measurements``.
         seconds: how long it runs in all.
         planned: how long it was to run when it measured; None: as long.
         laws: of its game, where earlier runs have measured them.
     """
-    end = {"compute": positions_at(rows, seconds), "share": 1.0 if decays else 0.0}
+    end = {"compute": count_compute(positions_at(rows, seconds), points), "share": 1.0 if decays else 0.0}
     found = {}
-    for name, measured in read_measurements(rows, results, seconds=planned or seconds, decays=decays).items():
+    for name, measured in read_measurements(
+        rows, results, points=points, seconds=planned or seconds, decays=decays
+    ).items():
         law = (laws or {}).get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
         expected = forecast_strength(law, measured, **end)
         if name != "elo":  # the law is that of the logarithm
@@ -221,24 +246,24 @@ def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) 
     return replace(evaluated, **values, **margins)
 
 
-def read_laws(runs: Sequence[Path], game: str, options: Mapping[str, Any]) -> dict[str, Law]:
+def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     """Return the laws of a game that earlier runs of it have measured; other and damaged runs are passed over.
 
     Args:
         runs: folders of runs, those that count most last.
-        game: its name.
-        options: its options.
+        game: the game.
     """
     laws = dict[str, Law]()
     for folder in runs:
         with suppress(ValueError, OSError), read_ledger(folder) as ledger:
             rows = ledger.iterations()
-            if (ledger.game, dict(ledger.options)) != (game, dict(options)) or not rows:
+            if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rows:
                 continue
             settings = load_settings(folder / "config.yaml")
             found = read_measurements(
                 rows,
                 read_match_results(ledger),
+                points=game.height * game.width,
                 seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
                 decays=settings.training.learning_rate_schedule == "cosine",
             )
@@ -247,6 +272,11 @@ def read_laws(runs: Sequence[Path], game: str, options: Mapping[str, Any]) -> di
                     law = laws.get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
                     laws[name] = refine_law(law, measured)
     return laws
+
+
+def count_compute(positions: float, points: int) -> float:
+    """Return the compute of so many positions on a board of so many points."""
+    return positions / (POSITIONS_PER_POINT * points)
 
 
 def positions_at(rows: Sequence[Mapping[str, Any]], seconds: float) -> float:

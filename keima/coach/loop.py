@@ -357,7 +357,8 @@ class Coach:
             return evaluated
         rows, results = [*self.ledger.iterations(), report.as_dict()], read_match_results(self.ledger)
         decays = self.settings.training.learning_rate_schedule == "cosine"
-        expected = forecast_end(rows, results, seconds=seconds, decays=decays, laws=self._laws)
+        points = self.game.height * self.game.width
+        expected = forecast_end(rows, results, points=points, seconds=seconds, decays=decays, laws=self._laws)
         return add_forecast(evaluated, expected)
 
     def save(self) -> None:

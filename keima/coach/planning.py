@@ -1,24 +1,32 @@
 """What more time and more machines would make of a network, before a run or for one that has begun."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keima.coach.forecast import Forecast, Law, Measurement, forecast_strength, rate_versions
+from keima.coach.forecast import (
+    Forecast,
+    Law,
+    Measurement,
+    count_compute,
+    count_doublings,
+    forecast_strength,
+    rate_versions,
+)
 from keima.coach.proposal import Choice, CoreSpeeds, Proposal, points_of, propose_settings
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.strength import read_match_results
+from keima.games import Game
 
-# A network beats the random player, who then scores 1 %, after so many positions per point of the board: 200 in Go and
-# 450 in Hex on 7 x 7, 380 in Connect Four, 970 in Othello on 6 x 6; and the spread that this means.
-POSITIONS_PER_POINT, BEATEN_ELO, BEATEN_SPREAD = 430, 800.0, 200.0
+BEATEN_ELO = 800.0  # over the random player, who then scores 1 %
+BEATEN_SPREAD = 200.0  # what the estimate of when that is means in Elo
 # What doubling the simulations and the size of the network adds, where doubling the positions adds 1: 97 and 48 Elo of
-# 285 on average.
+# 285 on average. The simulations and the network for which a law holds:
 SIMULATIONS_EXPONENT, SIZE_EXPONENT = 0.35, 0.17
+USUAL_SIMULATIONS, USUAL_SIZE = 64, 3 * 32**2
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time that is planned
 LITTLE_ELO = 10.0  # from an hour that is hardly worth it
 
@@ -30,6 +38,7 @@ class Outlook:
     hours: float
     proposal: Proposal
     games: float
+    compute: float
     expected: Forecast  # Elo over the random player
 
 
@@ -64,46 +73,55 @@ def make_outlook(choice: Choice, proposal: Proposal, law: Law, *, known: Measure
     """Return what to expect of a run with these settings; see ``plan_run``."""
     games, plies = proposal.games_per_second * proposal.minutes * 60, choice.report.mean_plies
     network, search = proposal.settings["network"], proposal.settings["search"]
-    begins = known or Measurement(
-        compute=count_compute(POSITIONS_PER_POINT * points_of(choice.game), network, search),
-        share=0.0,
-        strength=BEATEN_ELO,
-        error=BEATEN_SPREAD,
-    )
+    begins = known or Measurement(compute=1.0, share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD)
+    compute = count_compute(weigh_positions(games * plies, network, search), points_of(choice.game))
     return Outlook(
         hours=proposal.minutes / 60,
         proposal=proposal,
         games=games,
-        expected=forecast_strength(law, [begins], compute=count_compute(games * plies, network, search), share=1.0),
+        compute=compute,
+        expected=forecast_strength(law, [begins], compute=compute, share=1.0),
     )
 
 
-def count_compute(positions: float, network: Mapping[str, Any], search: Mapping[str, Any]) -> float:
-    """Return the compute of so many positions by its effect, in a unit of its own."""
-    size = network.get("blocks", 1) * network.get("channels", 1) ** 2
-    return positions * search["num_simulations"] ** SIMULATIONS_EXPONENT * size**SIZE_EXPONENT
+def weigh_positions(positions: float, network: Mapping[str, Any], search: Mapping[str, Any]) -> float:
+    """Return how many positions with the usual simulations and network are worth as much as these."""
+    simulations = search["num_simulations"] / USUAL_SIMULATIONS
+    size = network.get("blocks", 1) * network["channels"] ** 2 / USUAL_SIZE if "channels" in network else 1.0
+    return float(positions * simulations**SIMULATIONS_EXPONENT * size**SIZE_EXPONENT)
 
 
-def find_first_beating(run: Path, game: str, options: Mapping[str, Any]) -> Measurement | None:
+def find_first_beating(run: Path, game: Game) -> Measurement | None:
     """Return the compute after which a run had the version that first beat the random player; None: it has none, is of
     another game, or is damaged.
     """
     with suppress(ValueError, OSError), read_ledger(run) as ledger:
         rated = rate_versions(read_match_results(ledger))
-        if (ledger.game, dict(ledger.options)) != (game, dict(options)) or not rated:
+        if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rated:
             return None
         positions = next(row["total_positions"] for row in ledger.iterations() if row["model_version"] >= rated[0][0])
         settings = load_settings(run / "config.yaml")
-        compute = count_compute(positions, settings.network.model_dump(), settings.search.model_dump())
-        return Measurement(compute=compute, share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD / 2)
+        weighed = weigh_positions(positions, settings.network.model_dump(), settings.search.model_dump())
+        return Measurement(
+            compute=count_compute(weighed, points_of(game)), share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD / 2
+        )
     return None
 
 
-def list_remarks(law: Law, *, hours: float, machines: int) -> Iterator[str]:
+def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> Iterator[str]:
     """Yield what another hour and another machine would add to a run of so many hours, and when time adds nothing."""
-    another_hour = law.slope * math.log2((hours + 1) / hours)
-    another_machine = law.slope * math.log2((machines + 1) / machines)
+    another_hour = gain_of(law, compute, (hours + 1) / hours)
+    another_machine = gain_of(law, compute, (machines + 1) / machines)
     yield f"Another hour would add about {another_hour:.0f} Elo, another machine of this kind {another_machine:.0f}."
-    # An hour adds slope * log2(1 + 1 / hours), nearly slope / (hours * ln 2).
-    little = law.slope / LITTLE_ELO / math.log(2)
-    yield f"From about {little:.0f} hours on, another hour adds less than {LITTLE_ELO:.0f} Elo."
+    little = hours
+    while gain_of(law, compute * little / hours, (little + 1) / little) > LITTLE_ELO:
+        little *= 1.1
+    if little > hours:
+        yield f"From about {float(f'{little:.1g}'):g} hours on, another hour adds less than {LITTLE_ELO:.0f} Elo."
+    else:
+        yield f"Another hour adds less than {LITTLE_ELO:.0f} Elo from now on."
+
+
+def gain_of(law: Law, compute: float, times: float) -> float:
+    """Return the Elo that so many times this compute adds."""
+    return law.slope * (count_doublings(law, compute * times) - count_doublings(law, compute))

@@ -22,6 +22,7 @@ from keima.coach.forecast import (
     refine_law,
 )
 from keima.evaluation.elo import PairResult
+from keima.games import load_game
 
 LAW = Law(slope=70.0, slope_spread=30.0, decay=60.0, decay_spread=30.0, scatter=20.0)
 
@@ -82,6 +83,12 @@ def test_earlier_runs_make_the_law_that_of_their_game() -> None:
     assert law.slope_spread < LAW.slope_spread / 2
 
 
+def test_each_doubling_adds_less_where_growth_does_not_last() -> None:
+    law = replace(LAW, lasting=0.8)
+    at = [forecast_strength(law, curve(0.0, [1.0]), compute=2.0**each, share=0.0).strength for each in range(4)]
+    assert np.diff(at) == pytest.approx([70.0, 56.0, 44.8], abs=0.5)
+
+
 def test_games_with_more_plies_have_more_elo_between_random_and_strong_play() -> None:
     short, long, longest = (make_law("elo", plies).slope for plies in (20.0, 40.0, 400.0))
     assert short < long < longest < 3 * long
@@ -117,10 +124,10 @@ def test_versions_are_rated_from_the_first_that_beat_the_random_player() -> None
 def test_what_a_run_measures_is_found_where_it_was_played() -> None:
     measured = EvaluationReport(model_version=4, num_simulations=8, search_error=0.1, search_error_margin=0.02)
     rows = [row(1), row(2), row(3, evaluation=measured)]
-    found = read_measurements(rows, RESULTS, seconds=6000.0, decays=True)
-    assert [(each.compute, each.share) for each in found["elo"]] == [(2000, 0.2), (3000, 0.3)]
+    found = read_measurements(rows, RESULTS, points=2, seconds=6000.0, decays=True)
+    assert [(each.compute, each.share) for each in found["elo"]] == [(2000 / 860, 0.2), (3000 / 860, 0.3)]
     (error,) = found["error"]
-    assert (error.compute, error.share, error.strength) == (2000, 0.2, math.log(0.1))
+    assert (error.compute, error.share, error.strength) == (2000 / 860, 0.2, math.log(0.1))
     assert error.error == pytest.approx(0.2 / 1.96, rel=1e-3), "of the logarithm"
     assert "score" not in found
 
@@ -132,7 +139,7 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     assert positions_at(rows, 12_000.0) == 30_000 + 50_000
     measured = EvaluationReport(model_version=20, num_simulations=8, search_error=0.1, search_error_margin=0.02)
     rows[-1]["evaluation"] = vars(measured)
-    expected = forecast_end(rows, RESULTS, seconds=12_000.0, decays=False)
+    expected = forecast_end(rows, RESULTS, points=2, seconds=12_000.0, decays=False)
     assert 0.0 < expected["error"].strength < 0.1 and expected["elo"].strength > 50
     report = add_forecast(measured, expected)
     assert report.expected_gain == expected["elo"].strength and report.expected_error == expected["error"].strength
@@ -142,4 +149,4 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
 def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "run.db").write_bytes(b"no database")
-    assert read_laws([tmp_path / "a", tmp_path / "b"], "go", {"size": 9}) == {}
+    assert read_laws([tmp_path / "a", tmp_path / "b"], load_game("tic_tac_toe")) == {}

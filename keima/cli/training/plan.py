@@ -94,6 +94,7 @@ from keima.cluster.players import find_players_elsewhere
 from keima.coach.forecast import (
     Law,
     Measurement,
+    count_compute,
     forecast_end,
     make_law,
     positions_at,
@@ -109,6 +110,7 @@ from keima.coach.session import exit_code
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.strength import read_match_results
+from keima.report.games.game_view import load_game_of_run
 
 
 @handle_interrupts
@@ -146,8 +148,8 @@ def show_plan(arguments: argparse.Namespace) -> int:
         )
         return 0
     earlier = list_other_runs(choice.settings.run.folder)
-    law = read_laws(earlier, choice.game.name, choice.game.options).get("elo")
-    starts = (find_first_beating(run, choice.game.name, choice.game.options) for run in reversed(earlier))
+    law = read_laws(earlier, choice.game).get("elo")
+    starts = (find_first_beating(run, choice.game) for run in reversed(earlier))
     known = next((start for start in starts if start), None)
     for line in plan_lines(choice, law or make_law("elo", choice.report.mean_plies), known):
         print(line)
@@ -170,13 +172,19 @@ def config_file(arguments: argparse.Namespace) -> Iterator[Path]:
 def plan_lines(choice: Choice, law: Law, known: Measurement | None) -> Iterator[str]:
     """Yield the table of lengths, and remarks."""
     planned = choice.proposal.minutes / 60
-    yield from table_lines([outlook_cells(each) for each in plan_run(choice, law, known=known)])
+    outlooks = plan_run(choice, law, known=known)
+    yield from table_lines([outlook_cells(each) for each in outlooks])
     yield ""
     if known:
         yield "The earlier runs of this game that are here have been taken into account."
     else:
         yield f"It should play sensibly after about {format_duration(choice.proposal.hours * 3600)}."
-    yield from list_remarks(law, hours=planned, machines=max(1, choice.players.machines))
+    yield from list_remarks(
+        law,
+        hours=planned,
+        compute=outlooks[TIMES.index(1.0)].compute,
+        machines=max(1, choice.players.machines),
+    )
 
 
 def outlook_cells(outlook: Outlook) -> tuple[str, ...]:
@@ -211,13 +219,14 @@ def show_run(arguments: argparse.Namespace) -> int:
     settings = load_settings(folder / "config.yaml", overrides=given_settings(arguments))
     with read_ledger(folder) as ledger:
         rows, results = ledger.iterations(), read_match_results(ledger)
-        laws = read_laws(list_other_runs(folder), ledger.game, ledger.options)
+        game = load_game_of_run(ledger)
+    laws, points = read_laws(list_other_runs(folder), game), game.height * game.width
     if not rows:
         raise ValueError(f"{folder} has not finished an iteration yet: plan it by its game or config")
     done, decays = rows[-1]["seconds"], settings.training.learning_rate_schedule == "cosine"
     planned = max(done, 60 * (settings.run.minutes or 0.0))
     whole = max(3600 * arguments.hours if arguments.hours else planned, done)
-    measured = read_measurements(rows, results, seconds=planned, decays=decays)
+    measured = read_measurements(rows, results, points=points, seconds=planned, decays=decays)
     if not measured:
         raise ValueError(
             f"{folder} has not measured a strength that grows: its network must beat a random player first"
@@ -226,7 +235,9 @@ def show_run(arguments: argparse.Namespace) -> int:
     names = [name for name in FORMS if name in measured]
     table = []
     for seconds in sorted({time * whole for time in TIMES if time * whole > done}):
-        expected = forecast_end(rows, results, seconds=seconds, decays=decays, planned=planned, laws=laws)
+        expected = forecast_end(
+            rows, results, points=points, seconds=seconds, decays=decays, planned=planned, laws=laws
+        )
         games = positions_at(rows, seconds) * rows[-1]["total_games"] / rows[-1]["total_positions"]
         cells = [FORMS[name][1](expected[name].strength, expected[name].margin) for name in names]
         table.append((format_duration(seconds), format_count(games), *cells))
@@ -237,7 +248,12 @@ def show_run(arguments: argparse.Namespace) -> int:
     if "elo" in measured:
         machines = 1 if not settings.distributed.enabled else max(1, len(settings.distributed.workers))
         law = laws.get("elo") or make_law("elo", rows[-1]["self_play"]["mean_plies"])
-        for line in list_remarks(refine_law(law, measured["elo"]), hours=whole / 3600, machines=machines):
+        for line in list_remarks(
+            refine_law(law, measured["elo"]),
+            hours=whole / 3600,
+            compute=count_compute(positions_at(rows, whole), points),
+            machines=machines,
+        ):
             print(line)
     return 0
 

@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -> Path:
-    """A run of an hour, half of which is over, whose versions gain 100 Elo each time that what is played doubles."""
+    """A run of an hour, half of which is over, whose versions gain 100 Elo each time that what is played doubles; less is expected from then on."""
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(CONFIG)
     save_resolved(load_settings(folder / "mine.yaml"), folder)
@@ -45,7 +45,7 @@ def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: 
     text = capsys.readouterr().out
     assert "runs/mine: 30 min 00 s, 1,000 games so far" in text and "Elo above model 8" in text
     gains = [int(gain) for gain in re.findall(r"\+(\d+) ± \d+", text)]
-    assert len(gains) == 3 and gains == sorted(gains) and gains[-1] - gains[-2] == pytest.approx(90, abs=25)
+    assert len(gains) == 3 and gains == sorted(gains) and 20 < gains[-1] - gains[-2] < 90
     assert "Another hour would add" in text
     assert main(["mine", "--hours", "8"]) == 0
     assert "8 h 00 min" in capsys.readouterr().out
