@@ -21,7 +21,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -> Path:
-    """A run of an hour, half of which is over, whose versions gain 100 Elo each time that what is played doubles; less is expected from then on."""
+    """A run of an hour, half of which is over. Its versions gain 100 Elo each time that what is played doubles; less is
+    expected from then on.
+    """
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(CONFIG)
     save_resolved(load_settings(folder / "mine.yaml"), folder)
