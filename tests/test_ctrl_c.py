@@ -26,6 +26,7 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "audit": ["RUN"],
     "scripts/benchmark.py": ["--run", "RUN"],
     "check-game": ["tic_tac_toe"],
+    "plan": ["tic_tac_toe"],
     "dashboard": ["RUN"],
     "play": ["go7"],
     "export": ["RUN", "new.safetensors"],

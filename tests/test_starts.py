@@ -35,6 +35,7 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "big-learner": (["--data", NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),
     "check-game": (["nowhere.py"], ["nowhere"]),
+    "plan": (["nowhere.py"], [NOWHERE]),
     "dashboard": ([NOWHERE],),
     "new-game": (),
     "play": (
@@ -66,6 +67,7 @@ WAITED_FOR: dict[
     "gtp": (["go7"], "PyTorch"),
     "scripts/benchmark.py": (["--model", "models/go7.safetensors"], "PyTorch"),
     "check-game": (["tic_tac_toe"], "PyTorch"),
+    "plan": (["tic_tac_toe"], "PyTorch"),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE], "PyTorch"),
 }
 

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 if __name__ == "__main__":
     from keima.base.system.signals import exit_quietly_on_interrupt
 
@@ -77,10 +75,14 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     if arguments.game and arguments.game not in GAMES:
         check_file_is_readable(Path(arguments.game))
         keep_module(Path(arguments.game))
+    if arguments.config:
+        check_file_is_readable(arguments.config)
 
 
 if __name__ == "__main__":
     parse_before_imports(parse, check_inputs, loading="PyTorch")
+
+import yaml
 
 from keima.base.reports.formats import (
     format_count,
