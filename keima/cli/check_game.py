@@ -162,7 +162,8 @@ def agreement_text(game: str, arguments: argparse.Namespace) -> str:
 def expected_settings_text(proposal: Proposal) -> str:
     """Describe what to expect of these settings here, and how that was estimated."""
     hours = proposal.hours
-    time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
+    minutes = max(1, round(hours * 60))
+    time = f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' if minutes > 1 else ''}"
     players = proposal.players
     cores = "core" if players.cores == 1 else f"{players.cores} cores"
     what = f"{players.gpus} GPUs" if players.gpus > 1 else "a GPU" if players.gpus else f"{cores} without a GPU"
@@ -199,7 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.rules_only:
         proposal = propose_settings(load_game(game, **arguments.options), report)
         settings = proposed_config(arguments.game, arguments.options, proposal)
-        print(f"Suggested settings, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
+        if arguments.game not in GAMES:
+            print(f"{keima(f'train {arguments.game} --hours 1')} chooses the settings for its time by itself.\n")
+        print(f"Suggested settings, if you want to give them in a file for {keima('train FILE.yaml')}:\n\n{settings}")
         print(expected_settings_text(proposal))
     return 0
 

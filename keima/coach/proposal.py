@@ -304,7 +304,7 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     )
     yield f"{_players_text(proposal.players)}: {evaluations:,.0f} evaluations/s, so about {games:,.0f} games"
     is_given = {"blocks", "channels"} & given.get("network", {}).keys()
-    why = "as given" if is_given else f"the best size grows with speed and time to the power {SIZE_EXPONENT}"
+    why = "as given" if is_given else "as large as pays off in this time; more time or machines allow a larger one"
     yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
     is_given = "num_simulations" in given.get("search", {})
