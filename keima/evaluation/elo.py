@@ -6,7 +6,7 @@ the curvature of the likelihood.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,12 +59,38 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
     Newton's method on the concave log-likelihood. Pairings are sparse, so the time is nearly linear in the number of
     players.
     """
-    scores = _tabulate_scores(results, anchor)
-    known = _find_connected_players(scores, anchor)
-    strengths = dict.fromkeys(known, 0.0)
-    order = find_elimination_order({name: scores[name].keys() - {anchor} for name in known - {anchor}})
+    return _maximize_likelihood(
+        _tabulate_scores(results, [anchor], prior=PRIOR_GAMES), {anchor: Rating(elo=0.0, margin=0.0)}
+    )
+
+
+def rate_against_anchors(results: Sequence[PairResult], anchors: Mapping[str, Rating]) -> dict[str, Rating]:
+    """Return the ratings of all players in ``results``, where the strengths of ``anchors`` are known in advance.
+
+    An anchor with a margin of 0 keeps its strength. Another has a normal prior with this margin, and is rated together
+    with the other players. There are no games beforehand, so a player who won or lost all of them has no finite rating.
+    """
+    return _maximize_likelihood(_tabulate_scores(results, list(anchors), prior=0.0), anchors)
+
+
+def _maximize_likelihood(scores: "ScoreTable", anchors: Mapping[str, Rating]) -> dict[str, Rating]:
+    """Return the ratings of all players of a table by Newton's method, as the two functions above describe them."""
+    fixed = {name for name, rating in anchors.items() if rating.margin == 0}
+    known = _find_connected_players(scores, anchors)
+    start = ELO_SCALE * sum(rating.elo for rating in anchors.values()) / len(anchors)
+    strengths = {name: ELO_SCALE * anchors[name].elo if name in anchors else start for name in known}
+    priors = {
+        # the mean, and the precision 1 / sd**2, where the margin is Z * sd
+        name: (ELO_SCALE * rating.elo, (Z / (ELO_SCALE * rating.margin)) ** 2)
+        for name, rating in anchors.items()
+        if name not in fixed
+    }
+    order = find_elimination_order({name: scores[name].keys() - fixed for name in known - fixed})
     for _ in range(MOST_STEPS):
         gradient, information = _compute_derivatives(scores, strengths, order)
+        for name, (mean, precision) in priors.items():
+            gradient[name] += precision * (mean - strengths[name])
+            information[name][name] += precision
         inverse = SparseFactors(information, order)
         step = inverse.solve(gradient)
         for name, change in step.items():
@@ -72,7 +98,7 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
             strengths[name] += max(-1.0, min(1.0, change))
         if all(abs(change) < 1e-9 for change in step.values()):
             break
-    variances = {anchor: 0.0, **inverse.inverse_diagonal()}
+    variances = {**dict.fromkeys(fixed, 0.0), **inverse.inverse_diagonal()}
     unknown = Rating(elo=0.0, margin=math.inf)
     rated = {
         name: Rating(elo=strengths[name] / ELO_SCALE, margin=Z * math.sqrt(variances[name]) / ELO_SCALE)
@@ -84,8 +110,9 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
 ScoreTable = dict[str, dict[str, float]]  # of each player against each opponent, including the prior's points
 
 
-def _tabulate_scores(results: Sequence[PairResult], anchor: str) -> ScoreTable:
-    scores: ScoreTable = {anchor: {}}
+def _tabulate_scores(results: Sequence[PairResult], anchors: Iterable[str], *, prior: float) -> ScoreTable:
+    """Return the points of all players, with ``prior`` games beforehand between those that met."""
+    scores: ScoreTable = {anchor: {} for anchor in anchors}
     for result in results:
         points = (result.wins + result.draws / 2, result.losses + result.draws / 2)
         for player, opponent, won in (
@@ -94,13 +121,13 @@ def _tabulate_scores(results: Sequence[PairResult], anchor: str) -> ScoreTable:
         ):
             row = scores.setdefault(player, {})
             if sum(points) > 0:
-                row[opponent] = row.get(opponent, PRIOR_GAMES / 2) + won
+                row[opponent] = row.get(opponent, prior / 2) + won
     return scores
 
 
-def _find_connected_players(scores: ScoreTable, start: str) -> set[str]:
-    """Return the players connected to ``start`` by games."""
-    reached, waiting = {start}, [start]
+def _find_connected_players(scores: ScoreTable, starts: Iterable[str]) -> set[str]:
+    """Return the players connected to one of ``starts`` by games."""
+    reached, waiting = set(starts), list(starts)
     while waiting:
         new = scores[waiting.pop()].keys() - reached
         reached |= new
