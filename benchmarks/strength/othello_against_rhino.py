@@ -9,7 +9,6 @@ random moves, with colours swapped.
 """
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,28 +36,11 @@ from keima.play.engines.gtp_client import GtpClient, GtpPlayer
 MOVE_SECONDS = 60.0
 
 
-class RhinoPlayer(GtpPlayer):
-    """Rhino as a player. It passes as Keima's Othello does: who cannot move does nothing, and the other moves again."""
-
-    def settings(self) -> list[str]:
-        """See ``GtpPlayer``."""
-        return ["set_game Othello"]
-
-    def who_moved(self, moves: Sequence[int]) -> list[int]:
-        """See ``GtpPlayer``."""
-        state = self._game.initial_state()
-        found = [self._game.current_player(state)]
-        for move in moves:
-            self._game.play(state, move)
-            found.append(self._game.current_player(state))
-        return found
-
-
 def play_match(game: Game, player: Player, path: Path, *, level: int, games: int, plies: int, seed: int) -> MatchResult:
     """Play the games of a player against Rhino at a level."""
     opened = draw_opening_moves(game, games // 2, plies, seed)
     with GtpClient([path, "--book=0", f"--level={level}"]) as engine:
-        rhino = RhinoPlayer(game, engine, seed=seed, seconds=MOVE_SECONDS)
+        rhino = GtpPlayer(game, engine, setup=["set_game Othello"], seed=seed, seconds=MOVE_SECONDS)
         return play_match_from(game, play_opening_moves(game, opened), player, rhino, seed=seed, opening_moves=opened)
 
 

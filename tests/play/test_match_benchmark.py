@@ -10,7 +10,13 @@ from keima.evaluation.match import make_opening_states
 from keima.games import GAMES, Game, load_game
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.games.go.sgf import SgfGame, read_sgf
-from keima.play.arena.ladder import build_ladder, find_program, make_go_entrants, select_entrants
+from keima.play.arena.ladder import (
+    build_ladder,
+    find_program,
+    make_go_entrants,
+    make_stockfish_spec,
+    select_entrants,
+)
 from keima.play.arena.match_benchmark import Entrant, Match, Tally, compute_ratings, play_pairs
 from keima.play.arena.match_slice import MatchJob, play_match_job
 from keima.play.arena.match_text import match_to_text
@@ -20,7 +26,6 @@ from keima.play.arena.players import (
     MctsSpec,
     NetworkSpec,
     RandomSpec,
-    StockfishSpec,
 )
 from keima.play.arena.slices import SliceFailed
 
@@ -101,7 +106,7 @@ def test_an_engine_plays_a_whole_match() -> None:
     path = find_program("stockfish")
     if path is None:
         pytest.skip("Stockfish is not installed (Debian: apt-get install stockfish)")
-    stockfish = Entrant(name="stockfish", spec=StockfishSpec(path=path, level=1700, movetime=None, nodes=500))
+    stockfish = Entrant(name="stockfish", spec=make_stockfish_spec(path, 1700, movetime=None, nodes=500))
     match = play_pairs(CHESS, stockfish, RANDOM, games=2, opening_plies=2, seed=3, processes=1)
     assert match.result.wins >= 1 and match.result.losses == 0
 

@@ -26,7 +26,7 @@ def stockfish() -> Path:
 
 
 def test_an_engine_finds_a_mate_and_continues_from_the_moves_of_a_game(stockfish: Path) -> None:
-    with UciClient(stockfish, {"Hash": 1}) as engine:
+    with UciClient([stockfish], ["setoption name Hash value 1"]) as engine:
         assert engine.name.startswith("Stockfish") and engine.ranges["Hash"][0] == 1
         assert engine.best_move(MATE_IN_ONE, [], "nodes 1000") == "a1a8"
         assert engine.best_move("6k1/5ppp/8/8/8/8/R7/6K1 w - - 0 1", ["a2a1", "g8h8"], "nodes 1000") == "a1a8"
@@ -39,7 +39,7 @@ def test_an_engine_plays_many_games_each_with_its_own_past(stockfish: Path) -> N
     for text in ("h1h2", "a8b8"):
         moves.append(action_of_uci(state, text))
         GAME.play(state, moves[-1])
-    with UciClient(stockfish) as engine:
+    with UciClient([stockfish]) as engine:
         player = UciPlayer(GAME, engine, "nodes 2000")
         mate, first = player.choose_with_history(
             position_states(fen_of(state), fen_of(start)), position_states(fen_of(start), fen_of(start)), [moves, []]
@@ -53,7 +53,7 @@ def position_states(*fens: str) -> States:
 
 @pytest.mark.medium
 def test_levels_are_those_of_the_engine(stockfish: Path) -> None:
-    with UciClient(stockfish) as engine:
+    with UciClient([stockfish]) as engine:
         least, greatest = engine.ranges["UCI_Elo"]
     rungs = make_stockfish_entrants(stockfish, [], movetime=None, nodes=100)
     assert [rung.name for rung in rungs] == [f"stockfish-{least}", "stockfish-1700"]
@@ -69,15 +69,15 @@ def test_levels_are_those_of_the_engine(stockfish: Path) -> None:
 
 def test_a_program_that_is_missing_or_ends_at_once_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="cannot be started: No such file"):
-        UciClient(tmp_path / "nothing")
+        UciClient([tmp_path / "nothing"])
     with pytest.raises(EngineFailed, match=r"has ended with exit code 3 when it was told 'uci': no network file"):
-        UciClient(program(tmp_path, "echo no network file >&2", "exit 3"))
+        UciClient([program(tmp_path, "echo no network file >&2", "exit 3")])
 
 
 @pytest.mark.medium
 def test_a_silent_program_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="has not answered 'uciok' to 'uci' in time"):
-        UciClient(program(tmp_path, "exec sleep 100"), seconds=0.3)
+        UciClient([program(tmp_path, "exec sleep 100")], seconds=0.3)
 
 
 GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line", "read line", "read line")
@@ -96,7 +96,7 @@ GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line",
     ],
 )
 def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, complaint: str) -> None:
-    with UciClient(program(tmp_path, *GREETING, answer, "exec sleep 100")) as engine:
+    with UciClient([program(tmp_path, *GREETING, answer, "exec sleep 100")]) as engine:
         player = UciPlayer(GAME, engine, "nodes 1")
         with pytest.raises(EngineFailed, match=complaint):
             player.choose(GAME.initial_states(1))

@@ -9,7 +9,7 @@ from pathlib import Path
 from keima.evaluation.strength import ANCHOR
 from keima.games import Game
 from keima.play.arena.match_benchmark import Entrant
-from keima.play.arena.players import AlphaBetaSpec, GreedySpec, GtpSpec, MctsSpec, RandomSpec, StockfishSpec
+from keima.play.arena.players import AlphaBetaSpec, GreedySpec, GtpSpec, MctsSpec, RandomSpec, UciSpec
 from keima.play.engines.uci_client import UciClient
 from keima.search.baselines.alpha_beta import check_game_has_score
 
@@ -21,6 +21,8 @@ OTHER_BASELINES: dict[str, tuple[str, ...]] = {"chess": (), "go": (), "openspiel
 MOST_PLAYOUTS, MOST_PLIES = 1_000_000, 99
 USUAL_LEVEL = 1700  # of Stockfish, in addition to its lowest
 LEVEL_OPTION = "UCI_Elo"
+HASH_MIB = 4  # of Stockfish, whose hash is cleared after each move
+NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 # Names and games of external engines.
 PROGRAMS = {
     "gnugo": ("GNU Go", "go"),
@@ -114,7 +116,7 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
         EngineFailed: it cannot be started, or does not speak UCI.
         ValueError: it has no such level.
     """
-    with UciClient(path) as engine:
+    with UciClient([path]) as engine:
         name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
     if known is None:
         raise ValueError(f"--stockfish: {path} ({name}) cannot be limited to a level: it has no option {LEVEL_OPTION}")
@@ -125,10 +127,28 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
     return [
         Entrant(
             name=f"stockfish-{level}",
-            spec=StockfishSpec(path=path.absolute(), level=level, movetime=movetime, nodes=nodes),
+            spec=make_stockfish_spec(path, level, movetime=movetime, nodes=nodes),
         )
         for level in sorted(set(levels or (least, USUAL_LEVEL)))
     ]
+
+
+def make_stockfish_spec(path: Path, level: int, *, movetime: int | None, nodes: int) -> UciSpec:
+    """Return Stockfish in one thread, limited to a level: UCI_Elo, its makers' scale.
+
+    Args:
+        path: its program.
+        level: its strength.
+        movetime: milliseconds for a move; None: positions are limited instead.
+        nodes: positions for a move.
+    """
+    options = {"Threads": 1, "Hash": HASH_MIB, "UCI_LimitStrength": "true", LEVEL_OPTION: level}
+    return UciSpec(
+        command=(str(path.absolute()),),
+        setup=tuple(f"setoption name {name} value {value}" for name, value in options.items()),
+        go=f"nodes {nodes}" if movetime is None else f"movetime {movetime}",
+        move_seconds=NODES_SECONDS if movetime is None else movetime / 1000,
+    )
 
 
 def make_go_entrants(game: Game, names: Sequence[str]) -> list[Entrant]:

@@ -21,12 +21,10 @@ from keima.networks.files.container import CorruptModel
 from keima.networks.files.model import Model, load_safetensors
 from keima.play.arena.slices import JobMessage
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
+from keima.play.engines.nboard_client import NboardClient, NboardPlayer
 from keima.play.engines.uci_client import UciClient, UciPlayer
 from keima.search.baselines.alpha_beta import find_best_moves
 from keima.search.baselines.uct import UctPlayer
-
-HASH_MIB = 4  # of an engine, whose hash is cleared after each move
-NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 
 
 class NetworkSpec(JobMessage):
@@ -76,27 +74,37 @@ class EngineSpec(JobMessage):
     """An external engine."""
 
 
-class StockfishSpec(EngineSpec):
-    """Stockfish limited to a level: UCI_Elo, its makers' scale; only for chess."""
+class UciSpec(EngineSpec):
+    """A UCI engine; only for chess."""
 
-    kind: Literal["stockfish"] = "stockfish"
-    path: Path
-    level: int
-    movetime: int | None  # milliseconds for a move; None: positions are limited instead
-    nodes: int  # positions for a move
+    kind: Literal["uci"] = "uci"
+    command: tuple[str, ...]  # the program and its arguments
+    setup: tuple[str, ...] = ()  # lines that it gets once
+    go: str  # the limit of a search, such as "nodes 20000"
+    move_seconds: float  # at most, on a busy machine
 
 
 class GtpSpec(EngineSpec):
-    """A GTP engine; only for Go."""
+    """A GTP engine."""
 
     kind: Literal["gtp"] = "gtp"
-    # The program and its arguments, with all rules except board size and komi, which are GTP commands.
+    # The program and its arguments, with all rules that are not GTP commands.
     command: tuple[str, ...]
+    setup: tuple[str, ...] | None = None  # commands that choose the game; None: the size and komi of Go
+    move_seconds: float  # at most, on a busy machine
+
+
+class NboardSpec(EngineSpec):
+    """An NBoard engine; only for Othello."""
+
+    kind: Literal["nboard"] = "nboard"
+    command: tuple[str, ...]  # the program and its arguments
+    setup: tuple[str, ...] = ()  # lines that it gets once
     move_seconds: float  # at most, on a busy machine
 
 
 AnyPlayerSpec = (
-    NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | MctsSpec | StockfishSpec | GtpSpec
+    NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | MctsSpec | UciSpec | GtpSpec | NboardSpec
 )
 PlayerSpec = Annotated[AnyPlayerSpec, Field(discriminator="kind")]
 
@@ -163,24 +171,22 @@ def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     return BestOfPlayer(by_material if game.name == "chess" else by_score, seed)
 
 
-def make_stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
-    """Return Stockfish at a level, in one thread; it ends with ``stack``."""
-    options: dict[str, str | int] = {
-        "Threads": 1,
-        "Hash": HASH_MIB,
-        "UCI_LimitStrength": "true",
-        "UCI_Elo": spec.level,
-    }
-    engine = stack.enter_context(UciClient(spec.path, options))
-    if spec.movetime is None:
-        return UciPlayer(game, engine, f"nodes {spec.nodes}", seconds=NODES_SECONDS)
-    return UciPlayer(game, engine, f"movetime {spec.movetime}", seconds=spec.movetime / 1000)
+def make_uci_player(game: Game, spec: UciSpec, stack: ExitStack) -> Player:
+    """Return a UCI engine; it ends with ``stack``."""
+    engine = stack.enter_context(UciClient(spec.command, spec.setup))
+    return UciPlayer(game, engine, spec.go, seconds=spec.move_seconds)
 
 
 def make_gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
     """Return a GTP engine; it ends with ``stack``."""
     engine = stack.enter_context(GtpClient(spec.command))
-    return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
+    return GtpPlayer(game, engine, setup=spec.setup, seed=seed, seconds=spec.move_seconds)
+
+
+def make_nboard_player(game: Game, spec: NboardSpec, stack: ExitStack) -> Player:
+    """Return an NBoard engine; it ends with ``stack``."""
+    engine = stack.enter_context(NboardClient(spec.command, spec.setup))
+    return NboardPlayer(game, engine, seconds=spec.move_seconds)
 
 
 def read_model(path: Path) -> Model:
@@ -215,9 +221,11 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
             return make_alpha_beta_player(game, spec.depth, seed)
         case MctsSpec():
             return UctPlayer(game, playouts=spec.playouts, seed=seed)
-        case StockfishSpec():
-            return make_stockfish_player(game, spec, stack)
+        case UciSpec():
+            return make_uci_player(game, spec, stack)
         case GtpSpec():
             return make_gtp_player(game, spec, seed, stack)
+        case NboardSpec():
+            return make_nboard_player(game, spec, stack)
         case RandomSpec():
             return RandomPlayer(game, seed)

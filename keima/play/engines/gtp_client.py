@@ -22,6 +22,16 @@ SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's commands that make i
 SEEDS = 2**31
 
 
+def find_movers(game: Game, moves: Sequence[int]) -> list[int]:
+    """Return the player who made each of ``moves`` from the start of ``game``, and who moves next."""
+    state = game.initial_state()
+    found = [game.current_player(state)]
+    for move in moves:
+        game.play(state, move)
+        found.append(game.current_player(state))
+    return found
+
+
 class GtpClient(EngineProcess):
     """An engine that is ready to play.
 
@@ -80,29 +90,28 @@ class GtpClient(EngineProcess):
 
 
 class GtpPlayer(ExternalPlayer):
-    """A GTP engine as a player of Go; for another game, override ``settings`` and ``who_moved``.
+    """A GTP engine as a player of Go, or of another game whose actions both sides name alike.
+
+    Black is the first player. An action that Keima leaves out because the game leaves no choice, such as a pass in
+    Othello, is not sent either.
 
     Args:
-        game: Go; the engine is sent its size and komi.
-        engine: started with the game's other rules.
+        game: the game.
+        engine: started with its rules.
+        setup: commands that choose the game; by default the size and komi of Go.
         seed: of its random choices, if it has any.
         seconds: the most for a move.
 
     Raises:
-        EngineFailed: it does not play on such a board.
+        EngineFailed: it does not play this game, or not on such a board.
     """
 
-    def __init__(self, game: Game, engine: GtpClient, *, seed: int, seconds: float) -> None:
+    def __init__(
+        self, game: Game, engine: GtpClient, *, setup: Sequence[str] | None = None, seed: int, seconds: float
+    ) -> None:
         self._game, self._engine, self._seed, self._seconds = game, engine, seed, seconds
-        engine.ask(*self.settings())
-
-    def settings(self) -> list[str]:
-        """Return the commands that choose the game."""
-        return [f"boardsize {self._game.options['size']}", f"komi {self._game.options['komi']:g}"]
-
-    def who_moved(self, moves: Sequence[int]) -> list[int]:
-        """Return who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
-        return [number % 2 for number in range(len(moves) + 1)]
+        go = (f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}") if setup is None else setup
+        engine.ask(*go)
 
     def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Return the engine's moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
@@ -117,7 +126,7 @@ class GtpPlayer(ExternalPlayer):
 
     def _choose(self, state: States, moves: Sequence[int]) -> int:
         texts = [self._game.action_name(action) for action in moves]
-        *colors, color = (COLORS[mover] for mover in self.who_moved(moves))
+        *colors, color = (COLORS[mover] for mover in find_movers(self._game, moves))
         asked = f"{self._engine.name}, asked for move {len(texts) + 1} of the game {' '.join(texts)}".rstrip()
         try:
             text = self._engine.ask(

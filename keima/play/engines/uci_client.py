@@ -6,7 +6,7 @@ receives the game so far and keeps nothing.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,8 @@ class UciClient(EngineProcess):
     """An engine that is ready to play.
 
     Args:
-        path: its program.
-        options: set before it plays.
+        command: the program and its arguments.
+        setup: lines that it gets before it plays, such as ``setoption name Hash value 4``.
         seconds: for an answer, beyond the time that it is given to think.
 
     Attributes:
@@ -36,14 +36,14 @@ class UciClient(EngineProcess):
     """
 
     def __init__(
-        self, path: Path, options: Mapping[str, str | int] | None = None, *, seconds: float = ANSWER_SECONDS
+        self, command: Sequence[str | Path], setup: Sequence[str] = (), *, seconds: float = ANSWER_SECONDS
     ) -> None:
-        super().__init__([path], language="UCI", seconds=seconds)
+        super().__init__(command, language="UCI", seconds=seconds)
         self.ranges = dict[str, tuple[int, int]]()
         try:
             self.ask("uci", until="uciok", heed=self._read_identity)
-            for name, value in (options or {}).items():
-                self._send_lines(f"setoption name {name} value {value}")
+            for line in setup:
+                self._send_lines(line)
             self.ask("isready", until="readyok")
         except BaseException:
             self.close()
