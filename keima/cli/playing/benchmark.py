@@ -35,12 +35,10 @@ import argparse
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 if __name__ == "__main__":
     from keima.base.system.signals import exit_quietly_on_interrupt
@@ -59,7 +57,6 @@ from keima.paths import find_file
 
 RESULTS_FILE, RATINGS_PICTURE = "benchmark.json", "ratings.png"
 GAME_FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
-LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players; 2 also for more
 EQUAL_GAMES = 20  # against each number of playouts
 DEFAULT_OPENING_PLIES = 4
@@ -208,13 +205,10 @@ if __name__ == "__main__":
     prepare_fork_server("keima.play.arena.preload")  # it loads at the same time as this program
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from keima.base.files import write_atomically
 from keima.base.random import seed_stream
 from keima.base.reports.formats import (
-    FILE_WIDTH,
     Column,
     format_percent,
     format_rate,
@@ -222,6 +216,7 @@ from keima.base.reports.formats import (
     game_title,
     table_lines,
 )
+from keima.cli.playing.progress import line_width, print_lines, show_progress
 from keima.config.load import versions
 from keima.games import Game
 from keima.play.arena.equal_playouts import equal_playouts_text, find_equal_playouts
@@ -582,48 +577,6 @@ def milestone_column(number: int, milestone: int) -> Column[ScoreResult]:
 
 
 # For both.
-
-
-class ShowProgress(Protocol):
-    """Receives a player's progress."""
-
-    def __call__(self, ended: int, moves: int, result: str = "") -> None:
-        """Show finished games, moves made, and the score so far."""
-
-
-@contextmanager
-def show_progress(name: str, games: int, console: Console) -> Iterator[ShowProgress]:
-    """Show a player's progress within the block; without a terminal, by occasional lines."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[moves]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task, last_line = bar.add_task(name, total=games, moves=""), time.monotonic()
-
-        def follow(ended: int, moves: int, result: str = "") -> None:
-            nonlocal last_line
-            said = f"{result}{moves:,} moves"
-            bar.update(task, completed=ended, moves=said)
-            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
-                last_line = time.monotonic()
-                console.print(f"{name}: {ended} of {games} games, {said}", soft_wrap=True)
-
-        yield follow
-
-
-def line_width(console: Console) -> int:
-    """Return the width of a line."""
-    return console.width if console.is_terminal else FILE_WIDTH
-
-
-def print_lines(lines: Sequence[Text], console: Console) -> None:
-    """Print a table."""
-    for line in lines:
-        console.print(line, soft_wrap=True)
 
 
 def save_results(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapping[str, Any]) -> None:

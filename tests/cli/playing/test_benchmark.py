@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from keima.base.files import sha256_hex
-from keima.cli.playing import benchmark
+from keima.cli.playing import benchmark, progress
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game
@@ -57,13 +57,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_without_a_terminal_a_line_reports_progress_now_and_then(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     assert benchmark.main(["--run", str(run), "--opponents", "mcts:100", *FEW]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("network – mcts:100: ")]
     assert lines and all(
         re.fullmatch(r".*: \d of 4 games, \d won, \d drawn, \d lost, [\d,]+ moves", line) for line in lines
     )
-    monkeypatch.setattr(benchmark, "LINE_SECONDS", 3600.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 3600.0)
     assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
     assert "games, " not in capsys.readouterr().out
 
