@@ -29,6 +29,7 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "plan": ["tic_tac_toe"],
     "dashboard": ["RUN"],
     "play": ["go7"],
+    "rate": ["go7"],
     "export": ["RUN", "new.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],
     "scripts/view_results.py": ["RUN"],

@@ -31,6 +31,7 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "results": ([NOWHERE],),
     "watch": ([NOWHERE],),
     "benchmark": (["--run", NOWHERE],),
+    "rate": ([NOWHERE], ["go9", "--ladder", NOWHERE]),
     "ppo": (["--data", NOWHERE],),
     "big-learner": (["--data", NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),

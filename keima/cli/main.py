@@ -49,6 +49,7 @@ VERBS = {
     "watch": Verb("keima.cli.reports.watch", "watch a run in the terminal"),
     "audit": Verb("keima.cli.reports.audit", "check that no game of a run is lost or counted twice"),
     "benchmark": Verb("keima.cli.playing.benchmark", "measure a network's strength in matches"),
+    "rate": Verb("keima.cli.playing.rate", "rate a network on an external scale, in ten minutes"),
     "export": Verb("keima.cli.reports.export", "write a run's newest network to a file with a model card"),
     "new-game": Verb("keima.cli.new_game", "begin a game of your own"),
     "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),

@@ -1,0 +1,110 @@
+"""Results of games that were played before, on disk: a repeated or longer call continues instead of repeating.
+
+They belong to a key: the SHA-256 of everything on which the games depend. The files can be made again, so one that is
+broken counts as missing.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+
+from keima.base.files import read_limited, sha256_hex, write_atomically
+from keima.games import Game
+from keima.paths import CACHE
+from keima.play.arena.players import AnyPlayerSpec, NetworkSpec
+
+RATINGS = CACHE / "ratings"
+MAX_BYTES = 10_000_000
+FORMAT = 1  # of the files, and of how games follow from their seeds
+
+
+class StoredGames(BaseModel):
+    """A batch of games, one after the other from ``first``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first: NonNegativeInt
+    games: PositiveInt
+    wins: NonNegativeInt = 0
+    draws: NonNegativeInt = 0
+    losses: NonNegativeInt = 0
+    scores: tuple[float, ...] = ()  # of games for one player
+    reached: tuple[int, ...] = ()  # the milestones of these
+    seconds: NonNegativeFloat  # until they had ended
+
+
+class _StoredFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: dict[str, Any]
+    batches: tuple[StoredGames, ...]
+
+
+class GameCache:
+    """The games of a network with a search.
+
+    Args:
+        game: the game.
+        network: what plays.
+        seed: of the openings.
+        opening_plies: random moves that begin each game.
+        folder: of the files; by default ``RATINGS``.
+    """
+
+    def __init__(
+        self, game: Game, network: NetworkSpec, *, seed: int, opening_plies: int, folder: Path | None = None
+    ) -> None:
+        self._folder = folder or RATINGS
+        self._about = {
+            "format": FORMAT,
+            "game": game.name,
+            "options": game.options,
+            "model": sha256_hex(network.model.read_bytes()),
+            "search": network.search.model_dump(mode="json"),
+            "simulations": network.num_simulations,
+            "seed": seed,
+            "opening_plies": opening_plies,
+        }
+
+    def read(self, opponent: AnyPlayerSpec | None) -> list[StoredGames]:
+        """Return the games against an opponent, or of a game for one player, from the first one on without a gap."""
+        path, _ = self._file(opponent)
+        try:
+            stored = _StoredFile.model_validate_json(read_limited(path, MAX_BYTES))
+        except (OSError, ValueError, ValidationError):
+            return []
+        found = list[StoredGames]()
+        for batch in sorted(stored.batches, key=lambda batch: batch.first):
+            if batch.first == sum(each.games for each in found):
+                found.append(batch)
+        return found
+
+    def add(self, opponent: AnyPlayerSpec | None, games: StoredGames) -> None:
+        """Store more games.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        path, about = self._file(opponent)
+        content = _StoredFile(about=about, batches=(*self.read(opponent), games))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content.model_dump_json(indent=1).encode(), durable=False)
+
+    def _file(self, opponent: AnyPlayerSpec | None) -> tuple[Path, dict[str, Any]]:
+        about = {**self._about, "opponent": None if opponent is None else describe_opponent(opponent)}
+        key = sha256_hex(json.dumps(about, sort_keys=True).encode())
+        return self._folder / f"{key[:40]}.json", about
+
+
+def describe_opponent(spec: AnyPlayerSpec) -> Mapping[str, Any]:
+    """Return what the games against an opponent depend on: its settings, and the content of all files in its command.
+
+    So an engine or a network of its that is replaced by another plays anew.
+    """
+    about = spec.model_dump(mode="json")
+    files = {word: Path(word) for word in about.get("command", ())}
+    about["files"] = {word: sha256_hex(path.read_bytes()) for word, path in files.items() if path.is_file()}
+    return about

@@ -1,0 +1,116 @@
+"""Ladders as files: which engines play a game, how each is started, and how strong it is."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from keima.config.load import load_section
+from keima.config.own_modules import stem_of
+from keima.config.sections.types import CountOrZero, Line, Name, NotNegative, Positive, Scalar, Section, as_tuple
+from keima.games import Game
+from keima.paths import SHIPPED
+
+LADDERS = SHIPPED / "ladders"
+BUILT_IN = {"random": False, "greedy": False, "mcts": True, "alphabeta": True}  # by name: whether it has a level
+
+Lines = Annotated[tuple[Line, ...], BeforeValidator(as_tuple)]
+
+
+class RungSettings(Section):
+    """One strength of an engine."""
+
+    level: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] | None = None
+    """What replaces {level} in the engine's lines; part of the rung's name."""
+    elo: float | None = None
+    """Its strength on the ladder's scale; without, the games estimate it, and it says nothing of the network."""
+    margin: NotNegative = 0.0
+    """Half the width of the 95 % interval of elo; 0 if elo defines the scale."""
+    source: Line | None = None
+    """Where elo is from."""
+
+
+class LadderEngine(Section):
+    """An engine, and the strengths at which it plays."""
+
+    name: Name
+    """Begins the names of its rungs. Built-in players are random, greedy (chess), mcts and alphabeta."""
+    protocol: Literal["built-in", "gtp", "uci", "nboard"]
+    """How it is spoken to."""
+    programs: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = ()
+    """Names under which its program is looked for: on the PATH, and where Debian installs games."""
+    path: Line | None = None
+    """The program's path, instead."""
+    arguments: Lines = ()
+    """The program's arguments."""
+    send: Lines = ()
+    """Lines that it gets after the start."""
+    go: Line | None = None
+    """The limit of a UCI engine's search: nodes 1000, depth {level}."""
+    needs: dict[str, Scalar] = Field(default_factory=dict)
+    """Options of the game without which it cannot play."""
+    move_seconds: Positive = 120.0
+    """The most for a move, on a busy machine."""
+    install: Line | None = None
+    """How to get it."""
+    rungs: Annotated[tuple[RungSettings, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+    """Its strengths."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.protocol == "built-in":
+            if self.name not in BUILT_IN:
+                raise ValueError(f"there is no built-in player {self.name}; there are {', '.join(BUILT_IN)}")
+            if any((rung.level is not None) != BUILT_IN[self.name] for rung in self.rungs):
+                has = "needs a level in each rung" if BUILT_IN[self.name] else "has no levels"
+                raise ValueError(f"the built-in player {self.name} {has}")
+        elif bool(self.programs) == bool(self.path):
+            raise ValueError("give either programs, the names to look for, or path")
+        if (self.protocol == "uci") != (self.go is not None):
+            raise ValueError("go limits the search of a UCI engine: each of them needs it, and no other has it")
+        if len({rung.level for rung in self.rungs}) < len(self.rungs):
+            raise ValueError("two of the rungs have the same level")
+        return self
+
+
+class Ladder(Section):
+    """The engines that rate networks for a game."""
+
+    game: Line
+    """The game's name; that of a file without .py."""
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    """Only for games with these options."""
+    scale: Line
+    """What the numbers mean, as a sentence."""
+    opening_plies: CountOrZero = 4
+    """Random moves that begin each pair of games."""
+    engines: Annotated[tuple[LadderEngine, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+    """The engines."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [engine.name for engine in self.engines]
+        if len(set(names)) < len(names):
+            raise ValueError("two of the engines have the same name")
+        if all(rung.elo is None for engine in self.engines for rung in engine.rungs):
+            raise ValueError("none of the rungs has an elo, and the scale needs one")
+        return self
+
+    def fits(self, game: Game) -> bool:
+        """Return whether the ladder is for this game."""
+        return self.game == stem_of(game.name) and self.options.items() <= game.options.items()
+
+
+def load_ladder(path: Path) -> Ladder:
+    """Read the ladder in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is invalid; the text names the file, the line and the key.
+    """
+    return load_section(path, Ladder)
+
+
+def find_shipped_ladder(game: Game) -> Ladder | None:
+    """Return the shipped ladder for this game, the most specific one; None if there is none."""
+    fitting = [ladder for path in sorted(LADDERS.glob("*.yaml")) if (ladder := load_ladder(path)).fits(game)]
+    return max(fitting, key=lambda ladder: len(ladder.options), default=None)

@@ -1,0 +1,260 @@
+"""Plays a network against a ladder for a given time: few games against each rung, more where they tell most."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keima.base.random import seed_stream
+from keima.games import Game
+from keima.play.arena.match_benchmark import Entrant, Tally, play_pairs
+from keima.play.arena.players import NetworkSpec, RandomSpec
+from keima.play.arena.slices import REPORT_SECONDS, SliceFailed
+from keima.play.engines.engine_process import EngineFailed
+from keima.play.rating.fit import (
+    NETWORK,
+    NetworkRating,
+    Points,
+    expected_evenness,
+    expected_information,
+    fit_rating,
+)
+from keima.play.rating.game_cache import GameCache, StoredGames
+from keima.play.rating.rungs import Rung, SkippedEngine
+
+PROBE_GAMES = 4  # the first ones against a rung
+MOST_GAMES = 64  # in a batch
+BATCH_SECONDS = 20.0  # that a batch should take, so that starting the players takes little of it
+PLAUSIBLE = 0.04  # expected p (1 - p) from which on an anchor is played at all: a score of 4 to 96 %
+LEAST_PROBE_SECONDS, SLOWEST_PROBE = 60.0, 0.25  # what the first games against a rung may take: seconds, or this share
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungGames:
+    """A rung and the network's games against it."""
+
+    rung: Rung
+    points: Points = field(default_factory=Points)
+    seconds: float = 0.0  # that they took
+
+    @property
+    def seconds_per_game(self) -> float | None:
+        """The time of a game; None before the first."""
+        return self.seconds / self.points.games if self.points.games else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingProgress:
+    """What is known while games are played."""
+
+    rung: str  # that is being played
+    games: int  # that have ended, those of earlier calls included
+    seconds: float  # that they took, and the present ones so far
+    rating: NetworkRating | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderResult:
+    """The network's games against a ladder, and its rating."""
+
+    games: Sequence[RungGames]
+    rating: NetworkRating | None
+    skipped: Sequence[SkippedEngine]
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderMatch:
+    """What is to be played.
+
+    Attributes:
+        seconds: for all games, those of earlier calls included.
+        processes: that play.
+    """
+
+    game: Game
+    network: NetworkSpec
+    rungs: Sequence[Rung]
+    cache: GameCache
+    opening_plies: int
+    seed: int
+    seconds: float
+    processes: int
+    on_progress: Callable[[RatingProgress], None] = field(default=lambda progress: None)
+
+
+class _TooSlowError(Exception):
+    """The first games against a rung take too much of the time."""
+
+
+def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) -> LadderResult:
+    """Play until the time is up or Ctrl-C; unfinished batches do not count, as their short games would end first.
+
+    Args:
+        match: what is to be played.
+        skipped: engines that do not play; those that fail are added.
+    """
+    table = {rung.name: _read_games(rung, match.cache) for rung in match.rungs}
+    failed = list[SkippedEngine]()
+    interrupted, is_warm = False, False
+    try:
+        while batch := choose_batch(list(table.values()), seconds=match.seconds, processes=match.processes):
+            if not is_warm:
+                warm_up(match.game, match.network)
+                is_warm = True
+            try:
+                table[batch.rung.name] = _play_batch(match, table, batch)
+            except (SliceFailed, EngineFailed) as error:
+                failed.append(SkippedEngine(name=batch.rung.name, reason=_last_line(error)))
+                del table[batch.rung.name]
+            except _TooSlowError:
+                reason = f"{batch.games} games take more than a quarter of the time: give more --minutes"
+                failed.append(SkippedEngine(name=batch.rung.name, reason=reason))
+                del table[batch.rung.name]
+    except KeyboardInterrupt:
+        interrupted = True
+    return LadderResult(
+        games=list(table.values()), rating=_rate(table), skipped=[*skipped, *failed], interrupted=interrupted
+    )
+
+
+def warm_up(game: Game, network: NetworkSpec) -> None:
+    """Have everything compiled that the network's games need, before time is measured.
+
+    Raises:
+        SliceFailed: the network does not play.
+    """
+    quick, random = network.model_copy(update={"num_simulations": 2}), Entrant(name="random", spec=RandomSpec())
+    play_pairs(
+        game, Entrant(name=NETWORK, spec=quick), random, games=game.num_players, opening_plies=0, seed=1, processes=1
+    )
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]
+
+
+def _read_games(rung: Rung, cache: GameCache) -> RungGames:
+    found = RungGames(rung=rung)
+    for batch in cache.read(rung.entrant.spec):
+        found = _add_games(found, batch)
+    return found
+
+
+def _add_games(found: RungGames, batch: StoredGames) -> RungGames:
+    points = Points(wins=batch.wins, draws=batch.draws, losses=batch.losses)
+    return RungGames(rung=found.rung, points=found.points + points, seconds=found.seconds + batch.seconds)
+
+
+def _rate(table: Mapping[str, RungGames]) -> NetworkRating | None:
+    return fit_rating([each.rung for each in table.values()], {name: each.points for name, each in table.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The next games."""
+
+    rung: Rung
+    games: int
+
+
+def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) -> Batch | None:
+    """Return the next games; None when the time is up.
+
+    A few games against each anchor that may be of about the network's strength come first, and against each rung of
+    unknown strength. Then the rung follows that tells most of the network in a second.
+
+    Args:
+        table: the rungs with their games.
+        seconds: for all games, in all.
+        processes: that play, each at least a pair of games.
+    """
+    left = seconds - sum(each.seconds for each in table)
+    if left <= 0:
+        return None
+    rungs = [each.rung for each in table]
+    rating = fit_rating(rungs, {each.rung.name: each.points for each in table})
+    costs = [cost for each in table if (cost := each.seconds_per_game) is not None]
+    usual = max(costs, default=1.0)
+
+    def gain(each: RungGames, games: int) -> float:
+        now, then = each.points.games, each.points.games + games
+        more = expected_information(each.rung, then, rating, rungs) - expected_information(
+            each.rung, now, rating, rungs
+        )
+        return more / (each.seconds_per_game or usual) / games
+
+    def is_plausible(each: RungGames) -> bool:
+        return each.rung.elo is not None and expected_evenness(each.rung, rating, rungs) >= PLAUSIBLE
+
+    fresh = [each for each in table if not each.points.games]
+    probed = [each for each in fresh if is_plausible(each)]
+    if not probed and not costs:  # nothing on the ladder is likely, but something must be played
+        probed = [each for each in fresh if each.rung.elo is not None]
+    probed = probed or [each for each in fresh if each.rung.elo is None]
+    if probed:
+        chosen = max(probed, key=lambda each: gain(each, PROBE_GAMES))
+        return Batch(rung=chosen.rung, games=PROBE_GAMES)
+    step = 2 * processes
+    sizes = {
+        each.rung.name: max(step, int(min(MOST_GAMES, min(BATCH_SECONDS, left) / cost)) // step * step)
+        for each in table
+        if (cost := each.seconds_per_game)
+    }
+    fitting = [
+        each
+        for each in table
+        if each.rung.elo is not None
+        and each.rung.name in sizes
+        and sizes[each.rung.name] * (each.seconds_per_game or 0.0) <= 1.5 * left
+    ]
+    if not fitting:
+        return None
+    chosen = max(fitting, key=lambda each: gain(each, sizes[each.rung.name]))
+    return Batch(rung=chosen.rung, games=sizes[chosen.rung.name])
+
+
+def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch) -> RungGames:
+    """Play and store a batch; return all games against its rung.
+
+    Raises:
+        SliceFailed, EngineFailed: the engine does not play.
+        _TooSlowError: the first games take too long.
+    """
+    before, spent, rating = table[batch.rung.name], sum(each.seconds for each in table.values()), _rate(table)
+    ended, first = sum(each.points.games for each in table.values()), before.points.games
+    begun: float | None = None  # with the first report: before it, players start, and may be compiled
+
+    def seconds_of_play() -> float:
+        return REPORT_SECONDS + (0.0 if begun is None else time.monotonic() - begun)
+
+    def follow(tally: Tally) -> None:
+        nonlocal begun
+        begun = begun or time.monotonic()
+        taken = seconds_of_play()
+        if not first and taken > max(LEAST_PROBE_SECONDS, SLOWEST_PROBE * match.seconds):
+            raise _TooSlowError
+        match.on_progress(
+            RatingProgress(rung=batch.rung.name, games=ended + tally.ended, seconds=spent + taken, rating=rating)
+        )
+
+    played = play_pairs(
+        match.game,
+        Entrant(name=NETWORK, spec=match.network),
+        batch.rung.entrant,
+        games=batch.games,
+        opening_plies=match.opening_plies,
+        seed=seed_stream(match.seed, batch.rung.name, first),
+        processes=match.processes,
+        on_progress=follow,
+    )
+    result = played.result
+    games = StoredGames(
+        first=first,
+        games=batch.games,
+        wins=result.wins,
+        draws=result.draws,
+        losses=result.losses,
+        seconds=seconds_of_play(),
+    )
+    match.cache.add(batch.rung.entrant.spec, games)
+    return _add_games(before, games)

@@ -1,0 +1,134 @@
+"""The rungs of a ladder as players: those that this machine has, and why others are left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+
+from keima.games import Game
+from keima.play.arena.ladder import find_program
+from keima.play.arena.match_benchmark import Entrant
+from keima.play.arena.players import (
+    AlphaBetaSpec,
+    AnyPlayerSpec,
+    GreedySpec,
+    GtpSpec,
+    MctsSpec,
+    NboardSpec,
+    RandomSpec,
+    UciSpec,
+)
+from keima.play.rating.ladder_file import Ladder, LadderEngine, RungSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """An opponent with its strength, if that is known.
+
+    Attributes:
+        elo: on the ladder's scale; None if it is not known.
+        margin: half the width of its 95 % interval.
+    """
+
+    entrant: Entrant
+    elo: float | None
+    margin: float
+
+    @property
+    def name(self) -> str:
+        """Its name, such as gnugo:10."""
+        return self.entrant.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedEngine:
+    """An opponent that does not play."""
+
+    name: str
+    reason: str
+    install: str | None = None
+
+
+def make_rungs(ladder: Ladder, game: Game) -> tuple[list[Rung], list[SkippedEngine]]:
+    """Return the rungs that can play here, the weakest first, and the engines that cannot.
+
+    Rungs of unknown strength come last.
+
+    Raises:
+        ValueError: a line of an engine has a placeholder that is neither {level} nor an option of the game.
+    """
+    rungs, skipped = list[Rung](), list[SkippedEngine]()
+    for engine in ladder.engines:
+        command = _find_command(engine)
+        lacking = {key: value for key, value in engine.needs.items() if game.options.get(key) != value}
+        if lacking:
+            wanted = ", ".join(f"{key}: {value}" for key, value in lacking.items())
+            skipped.append(SkippedEngine(name=engine.name, reason=f"plays only games with {wanted}"))
+        elif command is None:
+            looked = engine.path or " or ".join(engine.programs)
+            reason = f"there is no program {looked} here"
+            skipped.append(SkippedEngine(name=engine.name, reason=reason, install=engine.install))
+        else:
+            rungs += [_make_rung(engine, rung, command, game) for rung in engine.rungs]
+    return sorted(rungs, key=lambda rung: (rung.elo is None, rung.elo or 0.0)), skipped
+
+
+def rung_name(engine: LadderEngine, rung: RungSettings) -> str:
+    """Return the name of a rung: that of its engine, with its level."""
+    return engine.name if rung.level is None else f"{engine.name}:{rung.level}"
+
+
+def _find_command(engine: LadderEngine) -> str | None:
+    """Return the program of an engine, "" for a built-in one; None if it is not here."""
+    if engine.protocol == "built-in":
+        return ""
+    if engine.path is not None:
+        path = Path(engine.path).expanduser()
+        return str(path) if path.is_file() else None
+    found = next(filter(None, map(find_program, engine.programs)), None)
+    return None if found is None else str(found)
+
+
+def _make_rung(engine: LadderEngine, rung: RungSettings, command: str, game: Game) -> Rung:
+    entrant = Entrant(name=rung_name(engine, rung), spec=_make_spec(engine, rung, command, game))
+    return Rung(entrant=entrant, elo=rung.elo, margin=rung.margin)
+
+
+def _make_spec(engine: LadderEngine, rung: RungSettings, command: str, game: Game) -> AnyPlayerSpec:
+    level = rung.level or 0
+    values = {key: _as_text(value) for key, value in game.options.items()}
+    values |= {} if rung.level is None else {"level": str(level)}
+    words = (command, *(_fill(engine, "arguments", text, values) for text in engine.arguments))
+    send = tuple(_fill(engine, "send", text, values) for text in engine.send)
+    match engine.protocol, engine.name:
+        case "gtp", _:
+            return GtpSpec(command=words, setup=send, move_seconds=engine.move_seconds)
+        case "uci", _:
+            go = _fill(engine, "go", engine.go or "", values)
+            return UciSpec(command=words, setup=send, go=go, move_seconds=engine.move_seconds)
+        case "nboard", _:
+            return NboardSpec(command=words, setup=send, move_seconds=engine.move_seconds)
+        case _, "mcts":
+            return MctsSpec(playouts=level)
+        case _, "alphabeta":
+            return AlphaBetaSpec(depth=level)
+        case _, "greedy":
+            return GreedySpec()
+        case _:
+            return RandomSpec()
+
+
+def _as_text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fill(engine: LadderEngine, key: str, text: str, values: Mapping[str, str]) -> str:
+    """Return a line of an engine with its placeholders replaced."""
+    try:
+        names = {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+    except ValueError as error:
+        raise ValueError(f"{engine.name}: {key}: {text}: {error}; write a brace twice if it is meant") from None
+    if unknown := sorted(names - values.keys()):
+        known = ", ".join(f"{{{name}}}" for name in values)
+        raise ValueError(f"{engine.name}: {key}: {text}: there is no {{{unknown[0]}}}; there are {known}")
+    return text.format_map(values)

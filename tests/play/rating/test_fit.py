@@ -1,0 +1,73 @@
+"""The rating of a network from its games against rungs of known strength."""
+
+import numpy as np
+import pytest
+
+from keima.evaluation.elo import expected_score
+from keima.play.arena.match_benchmark import Entrant
+from keima.play.arena.players import RandomSpec
+from keima.play.rating.fit import Points, expected_information, fit_rating
+from keima.play.rating.rungs import Rung
+
+
+def rung(name: str, elo: float | None, margin: float = 0.0) -> Rung:
+    return Rung(entrant=Entrant(name=name, spec=RandomSpec()), elo=elo, margin=margin)
+
+
+LADDER = [rung(str(elo), elo) for elo in (0, 400, 800, 1200, 1600)]
+
+
+@pytest.mark.parametrize("true", [300, 1000, 1500])
+def test_the_true_strength_lies_in_nineteen_of_twenty_intervals(true: float) -> None:
+    random, hits = np.random.default_rng(1), 0
+    for _ in range(200):
+        points = dict[str, Points]()
+        for each in LADDER:
+            wins = int(random.binomial(20, expected_score(true - (each.elo or 0.0))))
+            points[each.name] = Points(wins=wins, losses=20 - wins)
+        rating = fit_rating(LADDER, points)
+        assert rating is not None
+        hits += rating.low <= true <= rating.high
+    assert hits >= 180
+
+
+def test_a_clean_sweep_is_a_bound_near_the_rung_that_tells_most() -> None:
+    swept = fit_rating(LADDER, {each.name: Points(wins=20) for each in LADDER})
+    lost = fit_rating(LADDER, {each.name: Points(losses=20) for each in LADDER})
+    assert swept and swept.bound == "least" and 1600 < swept.low < swept.elo < 2400
+    assert lost and lost.bound == "most" and -800 < lost.elo < lost.high < 0
+    even = fit_rating(LADDER, {"800": Points(wins=10, losses=10)})
+    assert even and even.bound == "" and even.elo == pytest.approx(800)
+
+
+def test_wins_against_far_weaker_rungs_do_not_pull_the_rating_down() -> None:
+    alone = fit_rating(LADDER, {"1600": Points(wins=10, losses=10)})
+    beside = fit_rating(LADDER, {"1600": Points(wins=10, losses=10), "0": Points(wins=4)})
+    assert alone and beside and abs(alone.elo - beside.elo) < 2
+
+
+def test_a_rung_of_unknown_strength_is_estimated_and_does_not_anchor() -> None:
+    new = rung("new", None)
+    points = {"800": Points(wins=60, losses=40), "new": Points(wins=90, losses=10)}
+    rating = fit_rating([*LADDER, new], points)
+    alone = fit_rating(LADDER, points)
+    assert rating and alone and rating.elo == pytest.approx(alone.elo)
+    assert rating.rungs["new"].elo < 600
+    assert fit_rating([new], {"new": Points(wins=3)}) is None
+
+
+def test_anchors_that_disagree_widen_the_interval() -> None:
+    agreed = fit_rating(LADDER, {"400": Points(wins=76, losses=24), "800": Points(wins=24, losses=76)})
+    torn = fit_rating(LADDER, {"400": Points(wins=24, losses=76), "800": Points(wins=76, losses=24)})
+    assert agreed and torn and torn.margin > 2 * agreed.margin
+
+
+def test_an_even_opponent_tells_most_and_an_uncertain_one_less_and_less() -> None:
+    points = {"800": Points(wins=10, losses=10)}
+    rating = fit_rating(LADDER, points)
+    told = {each.name: expected_information(each, 10, rating, LADDER) for each in LADDER}
+    assert max(told, key=lambda name: told[name]) == "800" and told["0"] < told["400"] < told["800"]
+    unsure = rung("unsure", 800, margin=100)
+    few, many = (expected_information(unsure, games, rating, LADDER) for games in (10, 1000))
+    assert few < told["800"] and many < 6 * few
+    assert expected_information(rung("new", None), 10, rating, LADDER) == 0
