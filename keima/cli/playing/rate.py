@@ -100,6 +100,7 @@ from keima.base.reports.formats import (
 from keima.base.reports.intervals import wilson_interval
 from keima.cli.playing.progress import line_width, print_lines, show_time
 from keima.evaluation.perfect_play import PlayErrors, count_errors, load_positions
+from keima.networks.inference.evaluator import use_threads
 from keima.play.arena.equal_playouts import equal_playouts_text
 from keima.play.arena.players import NetworkSpec, make_player
 from keima.play.arena.slices import SliceFailed
@@ -297,9 +298,11 @@ def rate_by_perfect_play(
 ) -> int:
     """Count errors at all plies and play a perfect player; returns the exit code."""
     if not has_perfect_player():
-        console.print(f"BitBully is not installed ({INSTALL}), so shipped positions are used, from the 7th ply on.")
+        missing = f"BitBully is not installed ({INSTALL}), so shipped positions are used, from the 7th ply on."
+        console.print(missing, soft_wrap=True)
         return rate_by_shipped_positions(playable, network, arguments, console)
     game = playable.game
+    use_threads(1)  # more are slower for so small a network
     with ExitStack() as stack:
         player = make_player(game, network, arguments.seed, stack)
         show = stack.enter_context(console.status("loading BitBully"))
@@ -321,7 +324,8 @@ def rate_by_perfect_play(
         )
         return 0
     console.print(f"Errors: {errors_text(errors)} (95 %; {describe(playable, network)})", soft_wrap=True)
-    console.print("In positions of its own games, at all plies; an error throws away a win or a draw.")
+    about = "In positions of its own games, at all plies; an error throws away a win or a draw."
+    console.print(about, soft_wrap=True)
     for band, each in bands.items():
         console.print(f"  plies {band}: {errors_text(each)}")
     low, high = perfect.interval
@@ -339,6 +343,7 @@ def rate_by_shipped_positions(
     """Count errors in positions whose values are known; returns the exit code."""
     positions = load_positions(playable.game)
     assert positions is not None
+    use_threads(1)
     with ExitStack() as stack:
         player = make_player(playable.game, network, arguments.seed, stack)
         errors = count_errors(positions, player.choose(positions.states))

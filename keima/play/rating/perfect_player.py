@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keima.base.random import seed_stream
 from keima.base.reports.intervals import wilson_interval
-from keima.evaluation.match import Player, draw_opening_moves, play_match_from, play_opening_moves
+from keima.evaluation.match import Player, draw_opening_moves, play_match_from
 from keima.evaluation.perfect_play import PlayErrors, SolvedPositions, count_errors
 from keima.games import Game
 from keima.games.connect_four.solver import solve_action_values
@@ -22,7 +22,7 @@ from keima.games.exact import ILLEGAL
 from keima.games.game import Actions, States
 
 INSTALL = "pip install bitbully"
-OPENINGS = (5, 8)  # games of the network with itself: from openings of 0 to 7 random plies, so many of each
+OPENINGS = (9, 8)  # games of the network with itself: from openings of 0 to 7 random plies, so many of each
 PERFECT_GAMES = 20
 BOOK_PLIES = 12  # positions with fewer stones are in the book with all their moves
 BANDS = ((0, BOOK_PLIES - 1), (BOOK_PLIES, 23), (24, 41))  # plies
@@ -115,11 +115,9 @@ def solve_positions(
 ) -> SolvedPositions:
     """Return the positions after these moves from the start, with the exact value of every move."""
     values = np.full((len(moves), game.num_actions), ILLEGAL, np.int8)
-    states = game.initial_states(len(moves))
+    states = np.stack([_play_moves(game, played) for played in moves])
     for row, played in enumerate(moves):
         on_progress(f"solving position {row + 1} of {len(moves)}")
-        for action in played:
-            game.play(states[row], action)
         if len(played) >= BOOK_PLIES:
             values[row] = solve_action_values(states[row])
             continue
@@ -129,27 +127,35 @@ def solve_positions(
     return SolvedPositions(states, observations, values)
 
 
+def _play_moves(game: Game, moves: Sequence[int]) -> States:
+    """Return the state ``[S]`` after these moves from the start."""
+    state = game.initial_state()
+    for action in moves:
+        game.play(state, action)
+    return state
+
+
 def find_own_positions(
     game: Game, player: Player, *, seed: int, on_progress: OnProgress = lambda what: None
 ) -> OwnPositions:
     """Let a player play against itself, and return the positions in which it chose, with their exact values."""
     count, lengths = OPENINGS
+    moves = [
+        opening
+        for plies in range(lengths)
+        for opening in draw_opening_moves(game, count, plies, seed_stream(seed, "own games", plies)).tolist()
+    ]
+    states = np.stack([_play_moves(game, opening) for opening in moves])
     chosen: dict[bytes, tuple[tuple[int, ...], int]] = {}  # by the state: the moves to it, and the action there
-    for plies in range(lengths):
-        on_progress(f"games with itself: {plies * count} of {lengths * count}")
-        opened = draw_opening_moves(game, count, plies, seed_stream(seed, "own games", plies))
-        played = play_match_from(game, play_opening_moves(game, opened), player, player, opening_moves=opened)
-        # both games of a pair are the same: the player is alone
-        for opening, moves in zip(opened.tolist(), played.moves[::2], strict=True):
-            state, so_far = game.initial_state(), list[int]()
-            for action in (*opening, *moves):
-                if len(so_far) >= plies:
-                    chosen.setdefault(state.tobytes(), (tuple(so_far), action))
-                game.play(state, action)
-                so_far.append(action)
+    while len(rows := np.flatnonzero([not game.terminal(state) for state in states])):
+        on_progress(f"games with itself: {len(chosen):,} positions")
+        for row, action in zip(rows.tolist(), player.choose(states[rows]).tolist(), strict=True):
+            chosen.setdefault(states[row].tobytes(), (tuple(moves[row]), action))
+            game.play(states[row], action)
+            moves[row].append(action)
     return OwnPositions(
-        positions=solve_positions(game, [moves for moves, _ in chosen.values()], on_progress),
-        plies=np.array([len(moves) for moves, _ in chosen.values()]),
+        positions=solve_positions(game, [played for played, _ in chosen.values()], on_progress),
+        plies=np.array([len(played) for played, _ in chosen.values()]),
         actions=np.array([action for _, action in chosen.values()], np.int32),
     )
 
