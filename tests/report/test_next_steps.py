@@ -15,6 +15,7 @@ def test_a_finished_run_is_viewed_and_audited() -> None:
 
 
 def test_an_interrupted_run_names_the_command_that_continues_it() -> None:
-    lines = next_steps(Path("a"), play=True, resume="keima resume a")
+    lines = next_steps(Path("a"), play=True, rate=True, resume="keima resume a")
+    assert lines[2] == f"Rate it:           {keima('rate a')}"
     assert lines[1] == f"Play against it:   {keima('play a')}"
     assert lines[-1] == "Continue:          keima resume a"

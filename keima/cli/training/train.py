@@ -262,7 +262,7 @@ def print_summary(run_dir: Path, end: RunEnd, *, distributed: bool) -> None:
             "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."
         )
     resume = keima(f"resume {run_dir}{' --distributed' if distributed else ''}") if end.stopped else ""
-    for line in next_steps(run_dir, play=True, resume=resume):
+    for line in next_steps(run_dir, play=True, rate=end.coach.game.num_players <= 2, resume=resume):
         console.print(line, soft_wrap=True)
 
 
