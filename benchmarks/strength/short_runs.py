@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
+from keima.base.system.threads import run_in_parallel
 from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.data.ledger_rows import model_path
@@ -83,7 +83,7 @@ def train_side_by_side(
     for core in sorted(os.sched_getaffinity(0)):
         cores.put(core)
 
-    def train(run: ShortRun) -> None:
+    def train(run: ShortRun) -> Iterator[None]:
         rows = run.rows()
         if rows and rows[-1]["seconds"] >= 60 * minutes * 0.95:
             return
@@ -93,11 +93,12 @@ def train_side_by_side(
             if not (run.path / "run.db").exists():
                 prepare(run)
             run.train()
+            yield
         finally:
             cores.put(core)
 
-    with ThreadPoolExecutor(cores.qsize()) as pool:
-        list(pool.map(train, runs))
+    for _ in run_in_parallel(train, runs, at_once=cores.qsize()):
+        pass
 
 
 class Players:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from keima.base.system.priority import has_session_scheduling
 from tests.programs import heed_ctrl_c
 from tests.sources import ROOT
 
@@ -95,6 +96,7 @@ for _ in range(600):  # Python may notice a signal that comes just before a slee
         assert process.wait(PATIENCE) == 7
 
 
+@pytest.mark.skipif(not has_session_scheduling(), reason="no autogroups here, so the program needs no fork")
 def test_a_signal_that_comes_at_once_after_the_fork_reaches_the_program() -> None:
     at_once = f"""
 import os, signal, sys, time
