@@ -13,6 +13,7 @@ them, by Bayesian linear regression.
 """
 
 import math
+import sqlite3
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,9 @@ from keima.games import Game
 
 UNKNOWN_OFFSET = 1e4  # standard deviation of the offset: nothing is known about it beforehand
 RECENT_ITERATIONS = 5  # whose speed is expected to last
+
+
+UNREADABLE = (ValueError, OSError, LookupError, TypeError, sqlite3.Error)  # of a damaged run, or of another version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,12 +179,14 @@ def read_measurements(
 
     found = {"elo": [measurement(*each) for each in rate_versions(results) if each[0] <= versions[-1]]}
     for report in (row["evaluation"] for row in rows if row["evaluation"]):
+        if report["model_version"] > versions[-1]:
+            continue
         score = report["score"] or {"mean": 0.0, "margin": None}
         for name, value, margin in (
             ("error", report["search_error"], report["search_error_margin"]),
             ("score", score["mean"], score["margin"]),
         ):
-            if value and value > 0 and margin:
+            if value and margin and margin < value:  # else its logarithm says nothing
                 error = margin / Z / value  # of the logarithm
                 found.setdefault(name, []).append(measurement(report["model_version"], math.log(value), error))
     return {name: each for name, each in found.items() if each}
@@ -229,7 +235,7 @@ def forecast_end(
     for name, measured in read_measurements(
         rows, results, points=points, seconds=planned or seconds, decays=decays
     ).items():
-        law = (laws or {}).get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
+        law = (laws or {}).get(name) or make_law(name, mean_plies(rows))
         expected = forecast_strength(law, measured, **end)
         if name != "elo":  # the law is that of the logarithm
             value = math.exp(expected.strength)
@@ -255,7 +261,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     """
     laws = dict[str, Law]()
     for folder in runs:
-        with suppress(ValueError, OSError), read_ledger(folder) as ledger:
+        with suppress(*UNREADABLE), read_ledger(folder) as ledger:
             rows = ledger.iterations()
             if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rows:
                 continue
@@ -269,7 +275,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             )
             for name, measured in found.items():
                 if len(measured) > 1:
-                    law = laws.get(name) or make_law(name, rows[-1]["self_play"]["mean_plies"])
+                    law = laws.get(name) or make_law(name, mean_plies(rows))
                     laws[name] = refine_law(law, measured)
     return laws
 
@@ -279,9 +285,14 @@ def count_compute(positions: float, points: int) -> float:
     return positions / (POSITIONS_PER_POINT * points)
 
 
+def mean_plies(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean length of a run's games."""
+    return max(1.0, rows[-1]["total_positions"] / max(1, rows[-1]["total_games"]))
+
+
 def positions_at(rows: Sequence[Mapping[str, Any]], seconds: float) -> float:
     """Return how many positions a run will have played by then, at the speed of its last iterations."""
-    last, before = rows[-1], rows[-1 - RECENT_ITERATIONS] if len(rows) > RECENT_ITERATIONS else None
-    then, played = (before["seconds"], before["total_positions"]) if before else (0.0, 0)
+    last, before = rows[-1], rows[max(0, len(rows) - 1 - RECENT_ITERATIONS)]
+    then, played = (before["seconds"], before["total_positions"]) if len(rows) > 1 else (0.0, 0)
     rate = (last["total_positions"] - played) / max(last["seconds"] - then, 1e-9)
     return float(last["total_positions"] + rate * max(0.0, seconds - last["seconds"]))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.coach.forecast import (
+    UNREADABLE,
     Forecast,
     Law,
     Measurement,
@@ -95,11 +96,12 @@ def find_first_beating(run: Path, game: Game) -> Measurement | None:
     """Return the compute after which a run had the version that first beat the random player; None: it has none, is of
     another game, or is damaged.
     """
-    with suppress(ValueError, OSError), read_ledger(run) as ledger:
+    with suppress(*UNREADABLE), read_ledger(run) as ledger:
         rated = rate_versions(read_match_results(ledger))
         if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rated:
             return None
-        positions = next(row["total_positions"] for row in ledger.iterations() if row["model_version"] >= rated[0][0])
+        versions = {row["model_version"]: row["total_positions"] for row in reversed(ledger.iterations())}
+        positions = versions[min(version for version in versions if version >= rated[0][0])]
         settings = load_settings(run / "config.yaml")
         weighed = weigh_positions(positions, settings.network.model_dump(), settings.search.model_dump())
         return Measurement(
@@ -117,11 +119,13 @@ def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> It
     while gain_of(law, compute * little / hours, (little + 1) / little) > LITTLE_ELO:
         little *= 1.1
     if little > hours:
-        yield f"From about {float(f'{little:.1g}'):g} hours on, another hour adds less than {LITTLE_ELO:.0f} Elo."
+        about = max(2.0, float(f"{little:.1g}"))
+        yield f"From about {about:g} hours on, another hour adds less than {LITTLE_ELO:.0f} Elo."
     else:
         yield f"Another hour adds less than {LITTLE_ELO:.0f} Elo from now on."
 
 
 def gain_of(law: Law, compute: float, times: float) -> float:
     """Return the Elo that so many times this compute adds."""
-    return law.slope * (count_doublings(law, compute * times) - count_doublings(law, compute))
+    begin = max(1.0, compute)  # before that, the law does not hold
+    return law.slope * (count_doublings(law, begin * times) - count_doublings(law, begin))

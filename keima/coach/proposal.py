@@ -71,7 +71,9 @@ class Players:
     @property
     def whole_cores(self) -> float:
         """How many cores would play as fast that do nothing else."""
-        return (self.gpus * GPU_AS_CORES or self.cores) * (1 if self.machines else WORKER_SHARE)
+        if self.machines:
+            return self.cores + self.gpus * GPU_AS_CORES
+        return (self.gpus * GPU_AS_CORES or self.cores) * WORKER_SHARE  # where GPUs play, the cores serve them
 
 
 def find_players_here(device: str = "auto") -> Players:
@@ -320,9 +322,8 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
 
 
 def _players_text(players: Players) -> str:
-    gpus = f"{players.gpus} GPU{'s' if players.gpus > 1 else ''}, each counted as {GPU_AS_CORES} cores" * bool(
-        players.gpus
-    )
+    several = "s" * (players.gpus > 1)
+    gpus = f"{players.gpus} GPU{several} (as fast as {GPU_AS_CORES} cores each)" * bool(players.gpus)
     if not players.machines:
         return f"this machine, which also learns{gpus and f', with {gpus}'}"
     cores = f"{players.cores:,} cores" * bool(players.cores)

@@ -62,7 +62,7 @@ class PlayErrors:
     @property
     def share(self) -> float:
         """The share of errors among all positions."""
-        return self.num_errors / self.positions
+        return self.num_errors / max(1, self.positions)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from keima.base.reports.run_reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 from keima.coach.forecast import (
     Law,
     Measurement,
@@ -21,6 +22,8 @@ from keima.coach.forecast import (
     read_measurements,
     refine_law,
 )
+from keima.coach.planning import find_first_beating
+from keima.data.ledger import open_ledger
 from keima.evaluation.elo import PairResult
 from keima.games import load_game
 
@@ -94,7 +97,7 @@ def test_games_with_more_plies_have_more_elo_between_random_and_strong_play() ->
     assert short < long < longest < 3 * long
 
 
-def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[str, object]:
+def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[str, Any]:
     """An iteration's report, at ten minutes and a thousand positions each."""
     return {
         "iteration": iteration,
@@ -102,7 +105,7 @@ def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[s
         "total_positions": 1000 * iteration,
         "model_version": 2 * iteration,
         "evaluation": vars(evaluation) if evaluation else None,
-        "self_play": {"mean_plies": 40.0},
+        "total_games": 25 * iteration,
     }
 
 
@@ -146,7 +149,31 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     assert replace(report, expected_score=None) == report
 
 
+def test_a_score_near_zero_says_nothing_about_its_logarithm() -> None:
+    vague = ScoreReport(games=20, mean=0.003, margin=5.0, median=0.0, best=1.0)
+    rows = [row(1, evaluation=EvaluationReport(model_version=2, num_simulations=8, score=vague))]
+    rows[0]["evaluation"] |= {"score": vars(vague)}
+    assert forecast_end(rows, [], points=2, seconds=6000.0, decays=False) == {}
+
+
 def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "run.db").write_bytes(b"no database")
-    assert read_laws([tmp_path / "a", tmp_path / "b"], load_game("tic_tac_toe")) == {}
+    game, folders = load_game("tic_tac_toe"), [tmp_path / name for name in "abcd"]
+    for folder in folders[:3]:
+        folder.mkdir()
+    (folders[0] / "run.db").write_bytes(b"no database")
+    with open_ledger(folders[1], game) as ledger:  # of another version
+        ledger.add_iteration(1, {"seconds": 1.0})
+    with open_ledger(folders[2], game) as ledger:
+        for number in range(200):
+            ledger.add_iteration(number, {"text": "long" * 50})
+    damaged = bytearray((folders[2] / "run.db").read_bytes())
+    damaged[-4096:] = b"?" * 4096
+    (folders[2] / "run.db").write_bytes(damaged)
+    assert read_laws(folders, game) == {}
+    assert [find_first_beating(folder, game) for folder in folders] == [None] * 4
+
+
+def test_a_rated_version_without_an_iteration_yet_does_not_count(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, load_game("tic_tac_toe")) as ledger:
+        ledger.add_match("model-000004", "random", wins=100, draws=0, losses=0, num_simulations=8)
+    assert find_first_beating(tmp_path, load_game("tic_tac_toe")) is None

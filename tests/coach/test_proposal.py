@@ -88,7 +88,7 @@ def test_simulations_grow_once_there_are_many_games(report: GameReport, evaluati
 def test_machines_that_only_play_count_whole_and_a_gpu_as_many_cores() -> None:
     assert Players(cores=2).whole_cores == pytest.approx(1.2), "the learner has the rest"
     assert Players(cores=48, machines=3).whole_cores == 48
-    assert Players(cores=0, gpus=2, machines=1).whole_cores == 2 * GPU_AS_CORES
+    assert Players(cores=8, gpus=2, machines=2).whole_cores == 8 + 2 * GPU_AS_CORES
 
 
 @pytest.mark.medium

@@ -24,9 +24,10 @@ if __name__ == "__main__":
 
     exit_quietly_on_interrupt()
 
+from keima.base.disk_words import error_text
 from keima.base.named import find_experiment
 from keima.base.run_folder import LEDGER_NAME, resolve_run_folder
-from keima.base.system.command_line import CommandLine
+from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status, report_compiling_of
 from keima.config.flags import add_set, given_settings, number
@@ -92,13 +93,14 @@ from keima.base.reports.formats import (
     format_percent,
     format_score,
 )
-from keima.cluster.players import find_players_elsewhere
+from keima.cluster.players import count_machines, find_players_elsewhere
 from keima.coach.forecast import (
     Law,
     Measurement,
     count_compute,
     forecast_end,
     make_law,
+    mean_plies,
     positions_at,
     rate_versions,
     read_laws,
@@ -108,7 +110,7 @@ from keima.coach.forecast import (
 from keima.coach.opening import list_other_runs
 from keima.coach.planning import TIMES, Outlook, find_first_beating, list_remarks, plan_run
 from keima.coach.proposal import Choice, choose_settings, list_reasons
-from keima.coach.session import exit_code
+from keima.coach.session import FIXABLE
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.strength import read_match_results
@@ -120,7 +122,11 @@ from keima.report.games.game_view import load_game_of_run
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 2 after an error that the user can correct."""
     arguments = parse(argv)
-    return exit_code(lambda: show_run(arguments) if arguments.run_dir else show_plan(arguments))
+    try:
+        return show_run(arguments) if arguments.run_dir else show_plan(arguments)
+    except FIXABLE as error:
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
+        return 2
 
 
 # Before a run.
@@ -140,14 +146,13 @@ def show_plan(arguments: argparse.Namespace) -> int:
             say=print_status,
             find_players=lambda settings: find_players_elsewhere(path, settings.distributed, say=print_status),
         )
+    if choice.settings.run.iterations:
+        print(f"run.iterations may end the run sooner, after {choice.settings.run.iterations:,} iterations.")
     for line in list_reasons(choice.game, choice.report, choice.proposal, choice.sections):
         print(line)
     print()
     if choice.game.num_players != 2 or choice.game.num_outcomes:
-        print(
-            "Before a run, strength is only foretold in games of two players without chance; ask again once a run has "
-            "measured its own."
-        )
+        print("Before a run, strength is only foretold in games of two players without chance.")
         return 0
     earlier = list_other_runs(choice.settings.run.folder)
     law = read_laws(earlier, choice.game).get("elo")
@@ -218,7 +223,9 @@ def table_lines(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...] = HEA
 def show_run(arguments: argparse.Namespace) -> int:
     """Print what to expect of a run that has begun."""
     folder = arguments.run_dir
-    settings = load_settings(folder / "config.yaml", overrides=given_settings(arguments))
+    if arguments.distributed or given_settings(arguments):
+        raise ValueError(f"{folder} has begun: its settings and machines are known, so give only --hours")
+    settings = load_settings(folder / "config.yaml")
     with read_ledger(folder) as ledger:
         rows, results = ledger.iterations(), read_match_results(ledger)
         game = load_game_of_run(ledger)
@@ -226,8 +233,11 @@ def show_run(arguments: argparse.Namespace) -> int:
     if not rows:
         raise ValueError(f"{folder} has not finished an iteration yet: plan it by its game or config")
     done, decays = rows[-1]["seconds"], settings.training.learning_rate_schedule == "cosine"
-    planned = max(done, 60 * (settings.run.minutes or 0.0))
-    whole = max(3600 * arguments.hours if arguments.hours else planned, done)
+    by_iterations = done * (settings.run.iterations or 0) / len(rows)
+    planned = max(done, 60 * (settings.run.minutes or 0.0) or by_iterations)
+    whole = 3600 * arguments.hours if arguments.hours else planned
+    if whole < done:
+        raise ValueError(f"{folder} has run for {format_duration(done)} already; give more --hours, in all")
     measured = read_measurements(rows, results, points=points, seconds=planned, decays=decays)
     if not measured:
         raise ValueError(
@@ -248,13 +258,12 @@ def show_run(arguments: argparse.Namespace) -> int:
     for line in table_lines(table, headings):
         print(line)
     if "elo" in measured:
-        machines = 1 if not settings.distributed.enabled else max(1, len(settings.distributed.workers))
-        law = laws.get("elo") or make_law("elo", rows[-1]["self_play"]["mean_plies"])
+        law = laws.get("elo") or make_law("elo", mean_plies(rows))
         for line in list_remarks(
             refine_law(law, measured["elo"]),
             hours=whole / 3600,
             compute=count_compute(positions_at(rows, whole), points),
-            machines=machines,
+            machines=count_machines(settings.distributed),
         ):
             print(line)
     return 0

@@ -194,9 +194,8 @@ def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) 
     if probed:
         chosen = max(probed, key=lambda each: gain(each, PROBE_GAMES))
         return Batch(rung=chosen.rung, games=PROBE_GAMES)
-    step = 2 * processes
     sizes = {
-        each.rung.name: max(step, int(min(MOST_GAMES, min(BATCH_SECONDS, left) / cost)) // step * step)
+        each.rung.name: _batch_size(int(min(MOST_GAMES, min(BATCH_SECONDS, left) / cost)), processes)
         for each in table
         if (cost := each.seconds_per_game)
     }
@@ -211,6 +210,12 @@ def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) 
         return None
     chosen = max(fitting, key=lambda each: gain(each, sizes[each.rung.name]))
     return Batch(rung=chosen.rung, games=sizes[chosen.rung.name])
+
+
+def _batch_size(affordable: int, processes: int) -> int:
+    """Return at most so many games: pairs for all processes if possible, and at least one pair."""
+    step = 2 * processes
+    return affordable // step * step if affordable >= step else max(2, affordable // 2 * 2)
 
 
 def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch) -> RungGames:

@@ -126,9 +126,10 @@ def _fill(engine: LadderEngine, key: str, text: str, values: Mapping[str, str]) 
     """Return a line of an engine with its placeholders replaced."""
     try:
         names = {name for _, name, _, _ in Formatter().parse(text) if name is not None}
-    except ValueError as error:
+        filled = text.format_map({name: values.get(name, "") for name in names})
+    except (ValueError, LookupError) as error:
         raise ValueError(f"{engine.name}: {key}: {text}: {error}; write a brace twice if it is meant") from None
     if unknown := sorted(names - values.keys()):
         known = ", ".join(f"{{{name}}}" for name in values)
         raise ValueError(f"{engine.name}: {key}: {text}: there is no {{{unknown[0]}}}; there are {known}")
-    return text.format_map(values)
+    return filled

@@ -28,10 +28,9 @@ def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -
     (folder / "mine.yaml").write_text(CONFIG)
     save_resolved(load_settings(folder / "mine.yaml"), folder)
     with open_ledger(folder, load_game("tic_tac_toe")) as ledger:
-        played = {"self_play": {"mean_plies": 8.0}}
         for number in range(1, iterations + 1):
             report = {"seconds": 180.0 * number, "total_games": 100 * number, "total_positions": 800 * number}
-            ledger.add_iteration(number, report | {"model_version": number, "evaluation": None, **played})
+            ledger.add_iteration(number, report | {"model_version": number, "evaluation": None})
         if beats_random:
             for version in (2, 4, 8):
                 ledger.add_match(f"model-{version:06d}", "random", wins=100, draws=0, losses=0, num_simulations=8)
@@ -51,6 +50,10 @@ def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: 
     assert "Another hour would add" in text
     assert main(["mine", "--hours", "8"]) == 0
     assert "8 h 00 min" in capsys.readouterr().out
+    assert main(["mine", "--hours", "0.1"]) == 2
+    assert "has run for 30 min 00 s already" in capsys.readouterr().err
+    assert main(["mine", "--set", "search.num_simulations=8"]) == 2
+    assert "give only --hours" in capsys.readouterr().err
 
 
 def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

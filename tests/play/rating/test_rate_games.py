@@ -63,6 +63,12 @@ def test_no_games_begin_when_the_time_is_up_or_not_enough_for_them() -> None:
     assert choose_batch([row(1000, 10, 10, 20)], seconds=600, processes=2) is not None
 
 
+def test_many_processes_do_not_end_a_rating_early() -> None:
+    """The cost of a game is known from few games, which few processes have played."""
+    batch = choose_batch([row(1000, 2, 2, 32)], seconds=600, processes=192)
+    assert batch and 2 <= batch.games <= 64
+
+
 def make_match(folder: Path, rungs: list[Rung], *, seconds: float = 1.0, **options: Any) -> LadderMatch:
     model = folder / "a.safetensors"
     if not model.exists():
