@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from keima.base.reports.intervals import Z
 from keima.base.reports.run_reports import EvaluationReport
 from keima.config.load import load_settings
-from keima.data.ledger import read_ledger
+from keima.data.ledger import Ledger, read_ledger
 from keima.evaluation.elo import PairResult, rate_players
 from keima.evaluation.strength import (
     ANCHOR,
@@ -252,6 +252,11 @@ def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) 
     return replace(evaluated, **values, **margins)
 
 
+def is_of_game(ledger: Ledger, game: Game) -> bool:
+    """Return whether a run is of this game with these options."""
+    return (ledger.game, dict(ledger.options)) == (game.name, dict(game.options))
+
+
 def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     """Return the laws of a game that earlier runs of it have measured; other and damaged runs are passed over.
 
@@ -262,8 +267,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     laws = dict[str, Law]()
     for folder in runs:
         with suppress(*UNREADABLE), read_ledger(folder) as ledger:
-            rows = ledger.iterations()
-            if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rows:
+            if not is_of_game(ledger, game) or not (rows := ledger.iterations()):
                 continue
             settings = load_settings(folder / "config.yaml")
             found = read_measurements(

@@ -14,6 +14,7 @@ from keima.coach.forecast import (
     count_compute,
     count_doublings,
     forecast_strength,
+    is_of_game,
     rate_versions,
 )
 from keima.coach.proposal import Choice, CoreSpeeds, Proposal, points_of, propose_settings
@@ -97,8 +98,7 @@ def find_first_beating(run: Path, game: Game) -> Measurement | None:
     another game, or is damaged.
     """
     with suppress(*UNREADABLE), read_ledger(run) as ledger:
-        rated = rate_versions(read_match_results(ledger))
-        if (ledger.game, dict(ledger.options)) != (game.name, dict(game.options)) or not rated:
+        if not is_of_game(ledger, game) or not (rated := rate_versions(read_match_results(ledger))):
             return None
         versions = {row["model_version"]: row["total_positions"] for row in reversed(ledger.iterations())}
         positions = versions[min(version for version in versions if version >= rated[0][0])]

@@ -8,7 +8,7 @@
 
 Nothing is trained. Before a run, the game and this machine are measured for up to 90 seconds, as when a run begins. The
 strength is Elo over a random player, as a run measures it in games of its own versions: a law of growth that was fitted
-to short runs of six games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
+to short runs of four games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
 precise, and so does what a run that has begun has measured of itself.
 """
 
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -86,12 +87,15 @@ if __name__ == "__main__":
 import yaml
 
 from keima.base.reports.formats import (
+    FILE_WIDTH,
+    Column,
     format_count,
     format_duration,
     format_elo,
     format_elo_gain,
     format_percent,
     format_score,
+    table_lines,
 )
 from keima.cluster.players import count_machines, find_players_elsewhere
 from keima.coach.forecast import (
@@ -158,8 +162,7 @@ def show_plan(arguments: argparse.Namespace) -> int:
     law = read_laws(earlier, choice.game).get("elo")
     starts = (find_first_beating(run, choice.game) for run in reversed(earlier))
     known = next((start for start in starts if start), None)
-    for line in plan_lines(choice, law or make_law("elo", choice.report.mean_plies), known):
-        print(line)
+    show_outlooks(choice, law or make_law("elo", choice.report.mean_plies), known)
     return 0
 
 
@@ -176,22 +179,23 @@ def config_file(arguments: argparse.Namespace) -> Iterator[Path]:
         yield path
 
 
-def plan_lines(choice: Choice, law: Law, known: Measurement | None) -> Iterator[str]:
-    """Yield the table of lengths, and remarks."""
+def show_outlooks(choice: Choice, law: Law, known: Measurement | None) -> None:
+    """Print the table of lengths, and remarks."""
     planned = choice.proposal.minutes / 60
     outlooks = plan_run(choice, law, known=known)
-    yield from table_lines([outlook_cells(each) for each in outlooks])
-    yield ""
+    print_table(HEADINGS, [outlook_cells(each) for each in outlooks])
+    print()
     if known:
-        yield "The earlier runs of this game that are here have been taken into account."
+        print("The earlier runs of this game that are here have been taken into account.")
     else:
-        yield f"It should play sensibly after about {format_duration(choice.proposal.hours * 3600)}."
-    yield from list_remarks(
+        print(f"It should play sensibly after about {format_duration(choice.proposal.hours * 3600)}.")
+    for line in list_remarks(
         law,
         hours=planned,
         compute=outlooks[TIMES.index(1.0)].compute,
         machines=max(1, choice.players.machines),
-    )
+    ):
+        print(line)
 
 
 def outlook_cells(outlook: Outlook) -> tuple[str, ...]:
@@ -210,11 +214,11 @@ def outlook_cells(outlook: Outlook) -> tuple[str, ...]:
 HEADINGS = ("time", "network", "simulations", "games", "strength to expect, where a random player is 0")
 
 
-def table_lines(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...] = HEADINGS) -> Iterator[str]:
-    """Yield a table as aligned lines."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    for row in (headings, *rows):
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+def print_table(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows of cells under headings."""
+    columns = [Column[tuple[str, ...]](title=title, cell=itemgetter(i), left=True) for i, title in enumerate(headings)]
+    for line in table_lines(columns, rows, FILE_WIDTH):
+        print(line.plain.rstrip())
 
 
 # A run that has begun.
@@ -250,13 +254,12 @@ def show_run(arguments: argparse.Namespace) -> int:
         expected = forecast_end(
             rows, results, points=points, seconds=seconds, decays=decays, planned=planned, laws=laws
         )
-        games = positions_at(rows, seconds) * rows[-1]["total_games"] / rows[-1]["total_positions"]
+        games = positions_at(rows, seconds) / mean_plies(rows)
         cells = [FORMS[name][1](expected[name].strength, expected[name].margin) for name in names]
         table.append((format_duration(seconds), format_count(games), *cells))
     newest = max((version for version, _, _ in rate_versions(results)), default=0)
     headings = ("time in all", "games", *(FORMS[name][0].format(newest) for name in names))
-    for line in table_lines(table, headings):
-        print(line)
+    print_table(headings, table)
     if "elo" in measured:
         law = laws.get("elo") or make_law("elo", mean_plies(rows))
         for line in list_remarks(

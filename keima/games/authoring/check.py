@@ -166,8 +166,7 @@ def _play_random_game(game: Game, random: np.random.Generator) -> _RandomGame:
     while not game.terminal(state):
         played.boards.append(game.render(state))
         if game.current_player(state) == CHANCE:
-            outcomes, likely = game.chance_outcomes(state)
-            action = int(random.choice(outcomes, p=likely / likely.sum(dtype=np.float64)))
+            action = _draw_outcome(game, state, random)
             played.moves.append(game.outcome_name(action))
         else:
             legal = game.legal_actions(state)
@@ -181,6 +180,11 @@ def _play_random_game(game: Game, random: np.random.Generator) -> _RandomGame:
     told = isinstance(game, PlainGame) and is_end_by_result(game, state, action)
     played.cut = len(played.moves) >= game.max_plies and not told
     return played
+
+
+def _draw_outcome(game: Game, state: States, random: np.random.Generator) -> int:
+    outcomes, likely = game.chance_outcomes(state)
+    return int(random.choice(outcomes, p=likely / likely.sum(dtype=np.float64)))
 
 
 def find_hidden_difference(game: Game, played: Sequence[_RandomGame]) -> str:
@@ -286,8 +290,7 @@ def measure_sudden_share(game: Game, random: np.random.Generator) -> float:
         state, before = game.initial_state(), counted
         while not game.terminal(state):
             if game.current_player(state) == CHANCE:
-                outcomes, likely = game.chance_outcomes(state)
-                game.play(state, int(random.choice(outcomes, p=likely / likely.sum(dtype=np.float64))))
+                game.play(state, _draw_outcome(game, state, random))
                 continue
             legal = game.legal_actions(state)
             if len(legal) > 1:
