@@ -51,9 +51,9 @@ FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
-EVALUATE_EVERY = 5  # iterations, so that a first strength is known after a tenth of the run
+FEWEST_EVALUATIONS, MOST_EVALUATIONS = 4, 12  # of a run; 12: a first strength is known after a tenth of the run
 EVALUATION_SHARE = 0.05  # of the compute of self-play, for rating games
-FEWEST_RATING_GAMES, MOST_RATING_GAMES = 40, 1000  # of an evaluation
+FEWEST_RATING_GAMES, ENOUGH_RATING_GAMES, MOST_RATING_GAMES = 20, 40, 1000  # of an evaluation
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
 # moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
 PLIES_PER_POINT = 1200
@@ -257,6 +257,7 @@ def learning_settings(
     least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
+    evaluations, rating_games = plan_evaluations(games, search)
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if competitive else {}
     return {
         "self_play": {"games_per_worker": max(20, per_iteration // 4), "cache_positions": 200_000},
@@ -276,22 +277,25 @@ def learning_settings(
             },
         },
         "evaluation": {
-            "every": EVALUATE_EVERY,
+            "every": max(1, round(games / per_iteration / evaluations)),
             "num_simulations": search["num_simulations"],
-            "rating_games": count_rating_games(games, search) if competitive else 0,
+            "rating_games": rating_games if competitive else 0,
             "score_games": 0 if competitive else 20,
         },
     }
 
 
-def count_rating_games(games: float, search: Mapping[str, Any]) -> int:
-    """Return the rating games of an evaluation, which together take a share of the compute of so many games.
+def plan_evaluations(games: float, search: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of evaluations, and the rating games of each, which together take a share of the compute of so
+    many games: fewer evaluations where each would have too few games.
 
     A game is as long as one of self-play, and all of its moves are searched fully.
     """
     cost = search["num_simulations"] / simulations_per_move(search)  # of a rating game, in games of self-play
-    affordable = EVALUATION_SHARE * games / cost / (ITERATIONS / EVALUATE_EVERY)
-    return max(FEWEST_RATING_GAMES, min(MOST_RATING_GAMES, round(affordable / 10) * 10))
+    affordable = EVALUATION_SHARE * games / cost
+    evaluations = max(FEWEST_EVALUATIONS, min(MOST_EVALUATIONS, int(affordable / ENOUGH_RATING_GAMES)))
+    each = round(affordable / evaluations / 10) * 10
+    return evaluations, max(FEWEST_RATING_GAMES, min(MOST_RATING_GAMES, each))
 
 
 def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapping[str, Any]) -> Iterator[str]:

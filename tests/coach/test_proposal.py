@@ -12,11 +12,11 @@ from keima.coach.proposal import (
     Players,
     choose_simulations,
     choose_size,
-    count_rating_games,
     learning_settings,
     load_run_settings,
     lookahead_plies,
     network_settings,
+    plan_evaluations,
     points_of,
     search_settings,
     simulations_per_move,
@@ -107,12 +107,16 @@ def test_the_machines_that_play_decide_over_the_network(tmp_path: Path) -> None:
     assert any("20,000 cores of 300 other machines" in line for line in said)
 
 
-@pytest.mark.parametrize(("games", "rating_games"), [(67_600, 120), (1_000, 40), (20_000_000, 1000)])
-def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float, rating_games: int) -> None:
+@pytest.mark.parametrize(
+    ("games", "plan"), [(67_600, (12, 120)), (8_000, (4, 40)), (1_000, (4, 20)), (20_000_000, (12, 1000))]
+)
+def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float, plan: tuple[int, int]) -> None:
     search = search_settings(load_game("connect_four"), CONNECT_FOUR, 80)
-    assert count_rating_games(games, search) == rating_games
-    cost = rating_games * 12 * 80  # simulations per ply of twelve evaluations
-    assert games != 67_600 or cost == pytest.approx(0.05 * games * simulations_per_move(search), rel=0.05)
+    evaluations, rating_games = plan_evaluations(games, search)
+    assert (evaluations, rating_games) == plan
+    cost = rating_games * evaluations * 80  # simulations per ply
+    share = cost / (games * simulations_per_move(search))
+    assert games == 1_000 or share < 0.06
 
 
 @pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
