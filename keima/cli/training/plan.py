@@ -244,6 +244,11 @@ def show_run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{folder} has run for {format_duration(done)} already; give more --hours, in all")
     measured = read_measurements(rows, results, points=points, seconds=planned, decays=decays)
     if not measured:
+        evaluation = settings.evaluation
+        if not evaluation.every or not (evaluation.rating_games or evaluation.score_games or evaluation.perfect_play):
+            raise ValueError(
+                f"{folder} does not measure its strength: evaluation.every or evaluation.rating_games is 0"
+            )
         raise ValueError(
             f"{folder} has not measured a strength that grows: its network must beat a random player first"
         )

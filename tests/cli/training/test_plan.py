@@ -60,6 +60,10 @@ def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytes
     make_run(here / "runs" / "weak", beats_random=False)
     assert main(["weak"]) == 2
     assert "must beat a random player first" in capsys.readouterr().err
+    silent = make_run(here / "runs" / "silent", beats_random=False) / "config.yaml"
+    silent.write_text(re.sub("rating_games: [0-9]+", "rating_games: 0", silent.read_text()))
+    assert main(["silent"]) == 2
+    assert "evaluation.rating_games is 0" in capsys.readouterr().err
     make_run(here / "runs" / "new", iterations=0, beats_random=False)
     assert main(["new"]) == 2
     assert "has not finished an iteration" in capsys.readouterr().err
