@@ -71,7 +71,7 @@ def test_only_the_requested_moves_are_searched(engine: chess.engine.SimpleEngine
 
 
 def test_an_answer_names_the_move_to_ponder_on_and_pondering_ends_either_way(engine: chess.engine.SimpleEngine) -> None:
-    board, limit = chess.Board(), chess.engine.Limit(white_clock=2, black_clock=2, white_inc=0.1, black_inc=0.1)
+    board, limit = chess.Board(), chess.engine.Limit(white_clock=10, black_clock=10, white_inc=0.1, black_inc=0.1)
     for hit in (True, False, True):
         result = engine.play(board, limit, ponder=True)
         assert result.move is not None and result.ponder is not None
