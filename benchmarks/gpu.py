@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.gpu_figures import FULL, QUICK, Figure, figures
 from benchmarks.gpu_paths import PATHS, NotHere
-from benchmarks.harness import Parser, describe_machine
+from benchmarks.harness import Parser
+from keima.base.system.machine import describe_machine
 from keima.config.flags import number
 from keima.networks.inference.evaluator import pick_device
 

@@ -15,11 +15,9 @@ benchmark says otherwise.
 
 import argparse
 import importlib
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -27,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Self
 
+from keima.base.system.machine import describe_machine
 from keima.config.flags import number, whole
 
 Way = Callable[[], float]  # does some work, and returns how much
@@ -34,7 +33,6 @@ Clock = Callable[[], float]
 Cell = str | float | tuple[float, ...] | None
 
 CONFIDENCE = 0.95
-FEATURES = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bfloat16", "avx512f": "AVX-512", "avx2": "AVX2"}
 NARROWEST, FIRST = 9, 26  # characters of a column, and of the first one
 
 
@@ -207,21 +205,6 @@ class Report:
                 "seconds": seconds,
             }
             self._arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def describe_machine() -> dict[str, str]:
-    """Return the processor with its fastest instructions, its cores for this process, its load, and the versions."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    flags = facts.get("flags", "").split()
-    return {
-        "processor": facts.get("model name", platform.machine()),
-        "with": next((name for flag, name in FEATURES.items() if flag in flags), "none of the known instructions"),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
-    }
 
 
 def processor_seconds(pid: int | None) -> float:
