@@ -48,6 +48,8 @@ CONSTANTS = (  # what load_game must reproduce
 # What ``plain_game`` calls the parts of a ``Game``, longer names first.
 PLAIN_NAMES = {
     "give symmetric_starts if the start is not its own mirror image, else correct": "correct",
+    "correct action_symmetries, or leave this symmetry out": "give symmetries=(points, moves), where moves has the new "
+    "number of each move: Keima derives them only where moves are points; or leave this symmetry out",
     "most_legal_actions": "most_legal_moves",
     "num_actions - 1": "moves - 1",
     "num_actions": "moves",
