@@ -13,6 +13,7 @@ import pytest
 from keima.base.run_folder import STATS_NAME
 from keima.cli.main import VERBS
 from keima.data.ledger import open_ledger
+from keima.play.speedrun.record import RECORD
 from tests.programs import begun, heed_ctrl_c
 from tests.small_run import GAME
 from tests.sources import ROOT
@@ -30,6 +31,8 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "dashboard": ["RUN"],
     "play": ["go7"],
     "rate": ["go7"],
+    "speedrun": ["tic_tac_toe"],
+    "verify": ["RUN"],
     "export": ["RUN", "new.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],
     "scripts/view_results.py": ["RUN"],
@@ -76,6 +79,7 @@ def test_ctrl_c_silently_ends_a_program_that_is_still_importing(program: str, tm
     places = {"RUN": tmp_path, "NEW": tmp_path / "new"}
     with open_ledger(tmp_path, GAME):
         (tmp_path / STATS_NAME).write_text("[]")
+        (tmp_path / RECORD).write_text("{}")
     with begun(program, *(places.get(word, word) for word in PROGRAMS[program])) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         while process.poll() is None and "site-packages" not in maps.read_text():  # the first of the large libraries

@@ -32,6 +32,8 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "watch": ([NOWHERE],),
     "benchmark": (["--run", NOWHERE],),
     "rate": ([NOWHERE], ["go9", "--ladder", NOWHERE]),
+    "speedrun": ([NOWHERE.with_suffix(".yaml")], ["nowhere"]),
+    "verify": ([NOWHERE],),
     "ppo": (["--data", NOWHERE],),
     "big-learner": (["--data", NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),

@@ -11,7 +11,7 @@ from pathlib import Path
 from keima.base.run_folder import LEDGER_NAME, RUNS, list_runs, resolve_run_folder
 from keima.paths import SHIPPED, find_file, workspace
 
-CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
+CONFIGS, MODELS, TARGETS = SHIPPED / "configs", SHIPPED / "models", SHIPPED / "targets"
 
 
 def find_experiment(text: str) -> Path:
@@ -37,6 +37,15 @@ def find_network(text: str) -> Path:
         return path if path.exists() else resolve_run_folder(path) if resolve_run_folder(path).is_dir() else path
     own = [path for path in (Path(text), RUNS / text) if path.is_file() or (path / LEDGER_NAME).exists()]
     return resolve_name(text, MODELS / f"{text}.safetensors", own, what="network")
+
+
+def find_target(text: str) -> Path:
+    """Return the file of a race's target by its path, or by the name of a shipped one.
+
+    Raises:
+        ValueError: there is no target of that name.
+    """
+    return resolve_name(text, TARGETS / f"{text}.yaml", [], what="target") if is_name(text) else find_file(text)
 
 
 def add_network(add: Callable[..., object], **options: object) -> None:

@@ -50,6 +50,8 @@ VERBS = {
     "audit": Verb("keima.cli.reports.audit", "check that no game of a run is lost or counted twice"),
     "benchmark": Verb("keima.cli.playing.benchmark", "measure a network's strength in matches"),
     "rate": Verb("keima.cli.playing.rate", "rate a network on an external scale, in ten minutes"),
+    "speedrun": Verb("keima.cli.training.speedrun", "race to a fixed strength, and write a record of it"),
+    "verify": Verb("keima.cli.reports.verify", "check the record of such a race"),
     "export": Verb("keima.cli.reports.export", "write a run's newest network to a file with a model card"),
     "new-game": Verb("keima.cli.new_game", "begin a game of your own"),
     "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from keima.base.files import sync_folder
 from keima.base.run_folder import LEDGER_NAME as FILE
@@ -303,6 +303,17 @@ class Ledger:
         return {
             player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
         }
+
+    def times(self, table: Literal["batches", "models", "iterations"]) -> list[float]:
+        """Return when each row was entered, in seconds since 1970, in order."""
+        order = {"batches": "sequence", "models": "version", "iterations": "number"}[table]
+        return [time for (time,) in self._db.execute(f"SELECT time FROM {table} ORDER BY {order}")]
+
+    def dump(self) -> Iterator[tuple[Any, ...]]:
+        """Yield every row of every table, with the table's name first."""
+        for table in ("run", "workers", "batches", "models", "iterations", "events", "matches", "ratings"):
+            for row in self._db.execute(f"SELECT * FROM {table} ORDER BY 1"):
+                yield (table, *row)
 
     @contextmanager
     def _change_accounts(self, *workers: str) -> Iterator[None]:

@@ -1,0 +1,191 @@
+"""Check the record of a race to a strength: was it run, in this time, with this network?
+
+    keima verify runs/speedrun-connect_four
+    keima verify runs/speedrun-connect_four --games 200     more games played again
+    keima verify runs/speedrun-connect_four --json
+
+The folder is a run's, with its ledger, settings, games and models, and the record.json of keima speedrun. This checks
+
+    ledger    every game is replayed by the rules, none is missing, and none counts twice
+    books     ledger, settings and network are those of the record
+    target    the record meets it, and it is the one that this program has under its name
+    clock     the times at which the ledger was written agree with the clock of the run
+    seeds     every game has the seed that the run gives it, and no other game has it
+    games     a sample is played again by seed and network: the search makes the same visits
+    network   it follows from the version before it as those follow from theirs
+    strength  it is measured again, in other openings
+
+Nothing that comes with the record is executed: a game or a network of one's own must be here already. Games that
+another kind of processor played are the same until its rounding changes a visit; visits are compared up to there.
+
+Exit code: 0 if the record holds, 1 if it is refused (every reason is listed), 2 if the folder holds no record.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    from keima.base.system.signals import exit_quietly_on_interrupt
+
+    exit_quietly_on_interrupt()
+
+from keima.base.disk_words import error_text
+from keima.base.run_folder import RUNS, resolve_run_folder
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.limits import count_usable_cores
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
+from keima.config.flags import whole
+
+SAMPLED_GAMES = 32
+RECORD_NAME = "record.json"  # of keima.play.speedrun.record
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; ``folder`` is the run's."""
+    parser = CommandLine(__doc__)
+    add = parser.add_argument
+    add("run", metavar="RUN", help=f"folder of the run with its record, or its name in {RUNS}/")
+    add("--games", type=whole(), default=SAMPLED_GAMES, help="games that are played again (default: %(default)s)")
+    add("--seed", type=whole(), default=2, help="seed of the openings in which it is measured (default: %(default)s)")
+    text = "processes that play when the network is measured (default: one per core)"
+    add("--processes", type=whole(), default=count_usable_cores(), help=text)
+    add(
+        "--target", metavar="FILE", help="the target, where it is no shipped one (default: the shipped one of its name)"
+    )
+    add("--json", action="store_true", help="print a JSON object instead")
+    arguments = parser.parse_args(argv)
+    arguments.folder = resolve_run_folder(Path(arguments.run))
+    return arguments
+
+
+def check_inputs(arguments: argparse.Namespace) -> None:
+    """Check that there is a record.
+
+    Raises:
+        ValueError: there is none.
+    """
+    check_file_is_readable(arguments.folder / RECORD_NAME)
+
+
+if __name__ == "__main__":
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
+
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
+
+    prepare_fork_server("keima.play.arena.preload")  # it loads at the same time as this program
+
+from rich.console import Console
+
+from keima.base.named import find_experiment, find_target
+from keima.base.reports.text import printable_line
+from keima.cli.playing.progress import show_progress
+from keima.cli.reports.audit import audit
+from keima.config.load import load_settings
+from keima.config.own_modules import is_own
+from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
+from keima.data.ledger_rows import model_path
+from keima.games import load_game
+from keima.play.arena.slices import SliceFailed
+from keima.play.network_loader import SETTINGS, load_network_from_model
+from keima.play.speedrun.judge import judge_network
+from keima.play.speedrun.record import Record, read_record
+from keima.play.speedrun.target import load_target
+from keima.play.speedrun.verify import (
+    Finding,
+    check_books,
+    check_clock,
+    check_games,
+    check_network,
+    check_seeds,
+    check_strength,
+    check_target,
+)
+
+
+@handle_interrupts
+@report_compiling_of
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check a record and print what was found; returns the exit code."""
+    arguments = parse(argv)
+    console = Console(highlight=False, markup=False, emoji=False, stderr=arguments.json)
+    findings = list[Finding]()
+    try:
+        record = read_record(arguments.folder)
+        for finding in verify(arguments.folder, record, arguments, console):
+            findings.append(finding)
+            if not arguments.json:
+                print_finding(finding, console)
+    except (ValueError, OSError, SliceFailed, NoSuchRun, LedgerDamaged, LedgerMismatch) as error:
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
+        return 2
+    problems = sum(len(finding.problems) for finding in findings)
+    if arguments.json:
+        content = {"holds": not problems, "record": json.loads(record.model_dump_json())}
+        print(json.dumps(content | {"findings": [vars(finding) for finding in findings]}, indent=1))
+    elif problems:
+        console.print(f"The record is refused; reasons: {problems}", style="bold red")
+    else:
+        console.print("The record holds.", style="bold green")
+    return 1 if problems else 0
+
+
+def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Console) -> Iterator[Finding]:
+    """Yield what each check finds, the quick ones first.
+
+    Raises:
+        ValueError: the folder is no run, or brings code of its own.
+    """
+    target = load_target(find_target(arguments.target or record.name))
+    own = load_settings(find_experiment(target.config))
+    with read_ledger(run) as ledger:
+        if ledger.game != own.game.name:
+            raise ValueError(
+                f"{run} is a run of {printable_line(ledger.game)}, and the target's game is {own.game.name}"
+            )
+        yield check_target(record, target)
+        yield check_books(record, ledger, run)
+        settings = load_settings(run / SETTINGS)
+        yield check_clock(record, ledger, settings)
+        if is_own(settings.network.type) and settings.network.type != own.network.type:
+            raise ValueError(
+                f"{run} brings a network of its own, {settings.network.type}, which is code and not executed: if you "
+                "trust it, put it here as the network of the target's experiment"
+            )
+        found = audit(run)
+        yield Finding(
+            subject="ledger",
+            text=f"{found.games:,} games in {found.batches:,} batches, replayed by the rules",
+            problems=tuple(found.problems),
+        )
+        if found.problems:
+            return  # what follows reads the games and models
+        game = load_game(ledger.game, **ledger.options)
+        yield check_seeds(ledger, settings, run)
+        yield check_games(ledger, settings, game, run, record, games=arguments.games)
+        yield check_network(ledger, game, run, record)
+    if not model_path(run, record.model_version).is_file():
+        return
+    with show_progress("measuring again", target.match.games if target.match else 0, console) as show:
+        again = judge_network(
+            target,
+            load_network_from_model(model_path(run, record.model_version)),
+            seed=arguments.seed,
+            processes=arguments.processes,
+            on_progress=lambda tally: show(tally.ended, tally.moves),
+        )
+    yield check_strength(record, again)
+
+
+def print_finding(finding: Finding, console: Console) -> None:
+    """Print what a check has found."""
+    console.print(f"{finding.subject:9} {printable_line(finding.text)}", soft_wrap=True)
+    for problem in finding.problems:
+        console.print(f"{'':9} refused: {printable_line(problem)}", style="red", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

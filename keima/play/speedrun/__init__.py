@@ -1,0 +1,1 @@
+"""Races to a fixed strength: targets, their judge, records, and the checks of records."""

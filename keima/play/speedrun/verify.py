@@ -1,0 +1,371 @@
+"""Check the record of a race: its books, its clock, its games, and its network.
+
+Each check yields what it found, and problems if there are any. What a forger must know to pass all of them is a network
+that played the games of the run, which is the work of the race itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.files import read_limited
+from keima.base.random import seed_stream
+from keima.base.reports.formats import format_duration, format_percent
+from keima.base.system.machine import describe_machine
+from keima.config.schema import Settings
+from keima.data.batch_file import MAX_BATCH_BYTES
+from keima.data.ledger import Ledger
+from keima.data.ledger_rows import BatchRow, model_path
+from keima.data.receive import games_path
+from keima.data.records import GameBatch, GameRecord, decode_batch
+from keima.evaluation.strength import load_model_file
+from keima.games import Game
+from keima.games.game import CHANCE, Planes
+from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.play.speedrun.judge import Judgement, judgement_text
+from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger
+from keima.play.speedrun.target import Target
+from keima.self_play.reproduce import Agreement, reproduce_games
+from keima.self_play.tuning import measure_self_play_speed
+
+CLOCK_SECONDS, CLOCK_SHARE = 10.0, 0.05  # by which two clocks may differ over a run
+LONG = 60.0  # seconds from which on a run's iterations are long enough to compare them one by one
+AGREES = 0.15  # mean distance of policy targets up to which a game counts as the same search
+LEAST_AGREEING = 0.75  # share of the games played again: a worker may change its network within the first moves
+PARALLEL_GAMES = 64  # with which a core here is measured
+OWN_GAMES = 8  # of the record's network
+GAMES_TOGETHER = 4  # that are played again with the same network
+COMPARED_POSITIONS = 256
+NEVER = -1e3  # the logarithm of an illegal action's probability
+MOST_STEPS = 4  # pairs of earlier versions that a change of the network is compared with
+FOREIGN_FACTOR, FOREIGN_NATS = 5.0, 0.05  # how much larger than these it may be
+FASTEST = 2.5  # times the speed of this machine, if it is of the same kind; a cache of evaluations gives up to 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one check has found."""
+
+    subject: str
+    text: str
+    problems: tuple[str, ...] = field(default=())
+
+
+def check_books(record: Record, ledger: Ledger, run: Path) -> Finding:
+    """Compare the ledger, the settings and the network with what the record says of them."""
+    problems = list[str]()
+    models = {row.version: row for row in ledger.models()}
+    if ledger.run_id != record.run_id:
+        problems.append(f"the record is of run {record.run_id}, and this is run {ledger.run_id}")
+    if hash_ledger(ledger) != record.ledger_sha256:
+        problems.append("run.db holds something else than when the record was made")
+    if hash_config(run) != record.config_sha256:
+        problems.append("config.yaml is another than when the record was made")
+    row = models.get(record.model_version)
+    if row is None:
+        problems.append(f"the ledger has no model {record.model_version}")
+    elif row.sha256 != record.model_sha256:
+        problems.append(f"model {record.model_version} of the ledger is another network than the record's")
+    rows = ledger.iterations()
+    try:
+        clock = find_clock(rows, record.model_version)
+    except ValueError as error:
+        problems.append(str(error))
+    else:
+        for name, said, entered in (
+            ("clock", record.seconds, clock["seconds"]),
+            ("number of games", record.games, clock["total_games"]),
+            ("number of positions", record.positions, clock["total_positions"]),
+        ):
+            if said != entered:
+                problems.append(f"the record's {name} is {said:,}, and the ledger's {entered:,}")
+        received = sum(row.games for row in ledger.received_batches())
+        if received < record.games:
+            problems.append(f"the ledger has {received:,} games, and the record counts {record.games:,}")
+    return Finding(
+        subject="books",
+        text=f"model {record.model_version} after {format_duration(record.seconds)} and {record.games:,} games",
+        problems=tuple(problems),
+    )
+
+
+def check_target(record: Record, target: Target) -> Finding:
+    """Compare the target in the record with the shipped one of its name, and its result with the target."""
+    problems = []
+    if record.target != target:
+        problems.append(f"the target {record.name} in the record is another than the one here")
+    found = record.judgement
+    if target.errors and not found.high < target.errors.most:
+        problems.append("by its own figures the record does not meet its target")
+    if target.match and not found.low > target.match.least:
+        problems.append("by its own figures the record does not meet its target")
+    return Finding(subject="target", text=target.title, problems=tuple(problems))
+
+
+def check_clock(record: Record, ledger: Ledger, settings: Settings) -> Finding:
+    """Compare the run's clock with the times at which the ledger's rows were entered.
+
+    Between iterations both clocks advance alike. Only while the run is interrupted does the run's clock stand still.
+    """
+    rows, entered = ledger.iterations(), ledger.times("iterations")
+    seconds = np.array([row["seconds"] for row in rows])
+    problems = list[str]()
+    if [row["iteration"] for row in rows] != list(range(1, len(rows) + 1)):
+        problems.append("iterations are missing")
+    steps, walls = np.diff(seconds), np.diff(entered)
+    if (steps <= 0).any():
+        problems.append("the run's clock goes back")
+    allowed = CLOCK_SECONDS + CLOCK_SHARE * float(seconds[-1])
+    fast = float((steps - walls)[steps > walls].sum())  # the clock may not run faster than time
+    if fast > allowed:
+        problems.append(f"the run's clock counts {format_duration(fast)} more than passed between its iterations")
+    ratio = median(walls / np.maximum(steps, 1e-9)) if len(steps) else 1.0
+    if seconds[-1] > LONG and not 1 - 2 * CLOCK_SHARE < ratio < 1 + 2 * CLOCK_SHARE:
+        problems.append(f"between iterations {ratio:.2f} times as much time passed as the run's clock says")
+    is_pause = walls > 1.2 * steps + CLOCK_SECONDS
+    rest = float((walls - steps)[~is_pause & (walls > steps)].sum())
+    if rest > allowed:
+        problems.append(f"{format_duration(rest)} passed that the run's clock does not count")
+    most = float(record.machine.get("cores", "inf")) * record.seconds
+    if not settings.distributed.enabled and 3600 * record.core_hours > most * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
+        problems.append(f"its workers used {record.core_hours:.2f} core hours, more than its cores have in that time")
+    problems += _check_order(ledger)
+    pauses = int(is_pause.sum())
+    text = f"{format_duration(float(seconds[-1]))} in {len(rows):,} iterations" + (
+        f"; interrupted {pauses} times" if pauses else ""
+    )
+    return Finding(subject="clock", text=text, problems=tuple(problems))
+
+
+def _check_order(ledger: Ledger) -> Iterator[str]:
+    """Yield where something was entered before what it follows from."""
+    published = dict(zip((row.version for row in ledger.models()), ledger.times("models"), strict=True))
+    batches = ledger.batches()
+    times = ledger.times("batches")
+    if any(later < earlier - CLOCK_SECONDS for earlier, later in pairwise(times)):
+        yield "batches were not received in their order"
+    for row, entered in zip(batches, times, strict=True):
+        if row.last_model and entered + CLOCK_SECONDS < published.get(row.last_model, np.inf):
+            yield f"batch {row.id} was received before the model {row.last_model} that it was played with"
+            return
+
+
+def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
+    """Check that the games are those that the run's seed gives each worker, each once, and none was imported."""
+    problems, games, known = list[str](), 0, set[int]()
+    for worker, rows in groupby(sorted(ledger.received_batches(), key=lambda row: (row.worker, row.first_game or 0)),
+                                key=lambda row: row.worker):  # fmt: skip
+        of_worker = list(rows)
+        granted = ledger.account(worker).granted
+        starts = sorted({0, *(row.first_game or 0 for row in of_worker)})
+        mine, used = set[int](), set[int]()
+        for row in of_worker:
+            if row.first_model < 1:
+                problems.append(f"batch {row.id} has imported games")
+                continue
+            seeds = read_batch(run, row).seeds.tolist()
+            games += len(seeds)
+            if not mine.issuperset(seeds):
+                mine |= _find_seeds(settings.run.seed, worker, seeds, starts, used, granted)
+            if strange := sum(seed not in mine for seed in seeds):
+                problems.append(f"{strange:,} games of batch {row.id} have seeds that this run does not give")
+            if len(known | set(seeds)) < len(known) + len(seeds):
+                problems.append(f"batch {row.id} has games that another batch has too")
+            known |= set(seeds)
+    return Finding(
+        subject="seeds", text=f"{games:,} games, each with its own seed of the run", problems=_shortened(problems)
+    )
+
+
+def _find_seeds(
+    seed: int, worker: str, wanted: Sequence[int], starts: Sequence[int], used: set[int], granted: int
+) -> set[int]:
+    """Return the seeds of a worker's process that gave one of the ``wanted``; a process begins at the end of a batch.
+
+    ``used`` are the starts that were tried before.
+    """
+    found = set[int]()
+    for start in starts:
+        if start in used:
+            continue
+        of_process = {seed_stream(seed, worker, start, number) for number in range(start, granted)}
+        if not of_process.isdisjoint(wanted):
+            used.add(start)
+            found |= of_process
+            if found.issuperset(wanted):
+                break
+    return found
+
+
+def read_batch(run: Path, row: BatchRow) -> GameBatch:
+    """Read a received batch.
+
+    Raises:
+        CorruptBatch, OSError, ValueError: it cannot be read.
+    """
+    return decode_batch(read_limited(games_path(run, row.id), MAX_BATCH_BYTES))
+
+
+def _shortened(problems: Sequence[str], most: int = 5) -> tuple[str, ...]:
+    more = len(problems) - most
+    return (*problems[:most], f"and {more:,} more") if more > 0 else tuple(problems)
+
+
+# The network and its games.
+
+
+def choose_games(ledger: Ledger, run: Path, *, games: int) -> dict[int, list[GameRecord]]:
+    """Choose games from all of the run, by the version of the network that they began with.
+
+    Games that were played with one network from begin to end are preferred: they can be repeated whole.
+    """
+    rows = [row for row in ledger.received_batches() if row.first_model >= 1]
+    wanted = -(-games // GAMES_TOGETHER)
+    chosen = dict[int, list[GameRecord]]()
+    for index in np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).astype(int)):
+        batch = read_batch(run, rows[index])
+        records = [batch.game_record(number) for number in range(batch.num_games)]
+        records.sort(key=lambda record: record.last_model - record.first_model)
+        version = records[0].first_model
+        same = [record for record in records if record.first_model == version]
+        chosen.setdefault(version, []).extend(same[:GAMES_TOGETHER])
+    return {version: records for version, records in sorted(chosen.items()) if model_path(run, version).is_file()}
+
+
+def find_games_of(ledger: Ledger, run: Path, version: int, *, games: int) -> list[GameRecord]:
+    """Return games that began with a version of the network, those first that kept it to the end."""
+    found = list[GameRecord]()
+    for row in ledger.received_batches():
+        if row.first_model <= version <= row.last_model and len(found) < games:
+            batch = read_batch(run, row)
+            found += [batch.game_record(int(number)) for number in np.flatnonzero(batch.first_model == version)]
+    return sorted(found, key=lambda record: record.last_model)[:games]
+
+
+def count_agreeing(found: Sequence[Agreement]) -> tuple[int, int]:
+    """Return how many games can be compared, and how many of them the same search played."""
+    distances = [distance for agreement in found if (distance := agreement.distance) is not None]
+    return len(distances), sum(distance <= AGREES for distance in distances)
+
+
+def check_games(ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, games: int) -> Finding:
+    """Play games again by their seeds with the networks that the ledger names, and compare moves and visits."""
+    use_threads(1)
+    found, own = list[Agreement](), list[Agreement]()  # own: of games that began with the record's network
+    moves, evaluations, here = 0, 0, 0.0
+    chosen = choose_games(ledger, run, games=games)
+    chosen[record.model_version] = find_games_of(ledger, run, record.model_version, games=OWN_GAMES)
+    for version, records in chosen.items():
+        if not records or not model_path(run, version).is_file():
+            continue
+        network = load_model_file(model_path(run, version)).build(game)
+        evaluate = Evaluator(network, game, device="cpu", max_batch=PARALLEL_GAMES)
+        agreements, evaluated = reproduce_games(game, evaluate, settings.search, records)
+        found += agreements
+        own += agreements if version == record.model_version else []
+        evaluations += evaluated
+        moves += sum(len(record.actions) for record in records)
+        here = here or measure_self_play_speed(game, evaluate, settings.search, PARALLEL_GAMES)
+    compared, agreeing = count_agreeing(found)
+    whole = sum(agreement.same == agreement.plies for agreement in found)
+    problems = list[str]()
+    for what, (number, agree) in (("", (compared, agreeing)), (" of the record's network", count_agreeing(own))):
+        if agree < LEAST_AGREEING * number or (number == 0 and not what):
+            problems.append(
+                f"only {agree} of {number} games{what} have the visits that their seeds and networks give: others "
+                "played them, or with other settings"
+            )
+    ratio = 0.0
+    if record.core_hours and here:  # evaluations per second of a core
+        ratio = record.positions * evaluations / max(1, moves) / (3600 * record.core_hours) / here
+    if describe_machine()["processor"] == record.machine.get("processor") and ratio > FASTEST:
+        problems.append(f"its cores played {ratio:.1f} times as fast as this machine, which is of the same kind")
+    distance = float(np.mean([distance for agreement in found if (distance := agreement.distance) is not None] or 1.0))
+    text = (
+        f"{len(found)} played again: {agreeing} of {compared} by the same search, {whole} to the last move (mean "
+        f"distance {distance:.3f}); a core played {ratio:.1f} times as fast as one here"
+    )
+    return Finding(subject="games", text=text, problems=tuple(problems))
+
+
+def check_network(ledger: Ledger, game: Game, run: Path, record: Record) -> Finding:
+    """Check that the network follows from the version before it, as each of the others does."""
+    versions = [row.version for row in ledger.models() if model_path(run, row.version).is_file()]
+    if record.model_version not in versions:
+        return Finding(subject="network", text="", problems=(f"model {record.model_version} has no file",))
+    index = versions.index(record.model_version)
+    near = versions[max(0, index - MOST_STEPS) : index + 2]  # and the one after it
+    if len(near) < 3:
+        return Finding(subject="network", text="there are too few versions to compare it with")
+    observations, legal = _find_positions(ledger, game, run)
+    policies = {version: _find_policies(game, run, version, observations, legal) for version in near}
+    steps = [(second, _mean_divergence(policies[second], policies[first])) for first, second in pairwise(near)]
+    own = [nats for version, nats in steps if version == record.model_version]
+    others = [nats for version, nats in steps if version < record.model_version]
+    usual = max(others, default=own[0] if own else 0.0)
+    problems = list[str]()
+    if own and others and own[0] > FOREIGN_FACTOR * usual + FOREIGN_NATS:
+        problems.append(
+            f"model {record.model_version} does not follow from the version before it: their policies differ by "
+            f"{own[0]:.3f} nats"
+        )
+    step = f"{own[0]:.3f} nats" if own else "nothing"
+    text = f"its policy differs by {step} from the version before, earlier steps by up to {usual:.3f}"
+    return Finding(subject="network", text=text, problems=tuple(problems))
+
+
+def _find_positions(ledger: Ledger, game: Game, run: Path) -> tuple[Planes, NDArray[np.bool_]]:
+    """Return positions of the run's games, ``[N, C, H, W]``, and which actions are legal there, ``[N, A]``."""
+    found = list[tuple[NDArray[np.float32], NDArray[np.bool_]]]()
+    for records in choose_games(ledger, run, games=COMPARED_POSITIONS // 8).values():
+        for record in records:
+            state = game.initial_state()
+            for action in record.actions.tolist():
+                if game.current_player(state) != CHANCE:
+                    legal = np.zeros(game.num_actions, np.bool_)
+                    legal[game.legal_actions(state)] = True
+                    found.append((game.observe(state), legal))
+                game.play(state, action)
+    chosen = [found[i] for i in np.linspace(0, len(found) - 1, min(COMPARED_POSITIONS, len(found))).astype(int)]
+    return np.stack([observation for observation, _ in chosen]), np.stack([legal for _, legal in chosen])
+
+
+def _find_policies(
+    game: Game, run: Path, version: int, observations: Planes, legal: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the logarithms of a version's policies over the legal actions, ``[N, A]``; of others a tiny number's."""
+    evaluate = Evaluator(
+        load_model_file(model_path(run, version)).build(game), game, device="cpu", max_batch=len(observations)
+    )
+    logits = np.where(legal, evaluate(observations)[0].astype(np.float64), -np.inf)
+    logits -= logits.max(1, keepdims=True)
+    policies = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return np.where(legal, policies, NEVER)
+
+
+def _mean_divergence(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return the mean of KL(p || q) over rows of log p and log q, in nats."""
+    return float((np.exp(first) * (first - second)).sum(1).mean())
+
+
+def check_strength(record: Record, again: Judgement) -> Finding:
+    """Compare a second judgement, with other openings, with the target: is the network weaker than it?"""
+    target, before = record.target, record.judgement
+    if target.errors:
+        weaker, apart = again.low > target.errors.most, again.low > before.high
+    else:
+        weaker, apart = target.match is not None and again.high < target.match.least, again.high < before.low
+    problems = list[str]()
+    if weaker:
+        problems.append("measured again, the network does not reach the target")
+    elif apart:
+        problems.append(
+            f"measured again, the network is weaker than the record says: {format_percent(before.value)}, "
+            f"{format_percent(before.low)} to {format_percent(before.high)}"
+        )
+    return Finding(subject="strength", text=judgement_text(target, again), problems=tuple(problems))

@@ -1,0 +1,231 @@
+"""``keima speedrun`` records a run that meets a target, and ``keima verify`` refuses what was forged."""
+
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keima.base.files import sha256_hex
+from keima.cli.reports.verify import main as verify
+from keima.cli.training.speedrun import main as speedrun
+from keima.data.ledger import read_ledger
+from keima.data.receive import games_path
+from keima.data.records import decode_batch, encode_batch
+from keima.networks.files.model import encode_model
+from keima.play.speedrun.record import RECORD, hash_config, hash_ledger, read_record
+from keima.trainers.run import local_backend_maker, train_run
+from tests.small_run import GAME, new_model, small_settings
+
+TARGET = """
+title: a target that every network meets
+config: tic_tac_toe
+simulations: 8
+errors: {most: 0.9}
+"""
+NEVER = TARGET.replace("0.9", "0.0001")
+
+pytestmark = pytest.mark.trial
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and two targets."""
+    folder = tmp_path_factory.mktemp("race")
+    settings = small_settings(folder, run={"iterations": 8}, training={"games_per_iteration": 40})
+    train_run(folder / "run", settings, make_backend=local_backend_maker(), observers=[])
+    (folder / "easy.yaml").write_text(TARGET)
+    (folder / "never.yaml").write_text(NEVER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(folder: Path) -> Path:
+    """The run with its record, of a model in the middle."""
+    assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
+    path = folder / "run" / RECORD
+    record = json.loads(path.read_text())
+    with read_ledger(folder / "run") as ledger:
+        row, model = ledger.iterations()[5], ledger.models()[-2]
+    record |= {"model_version": row["model_version"], "seconds": row["seconds"]}
+    record |= {"games": row["total_games"], "positions": row["total_positions"]}
+    with read_ledger(folder / "run") as ledger:
+        model = next(each for each in ledger.models() if each.version == row["model_version"])
+    path.write_text(json.dumps(record | {"model_sha256": model.sha256}))
+    return folder / "run"
+
+
+@pytest.fixture
+def copy(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of it to be forged."""
+    return shutil.copytree(recorded, tmp_path / "run")
+
+
+def checked(run: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, list[str]]]:
+    """Return the exit code of the check, and the reasons for which it refuses the record, by subject."""
+    capsys.readouterr()
+    code = verify([str(run), "--target", str(folder / "easy.yaml"), "--json", "--games", "24", "--processes", "1"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    return code, {found["subject"]: found["problems"] for found in findings if found["problems"]}
+
+
+def forge(run: Path, **changes: Any) -> None:
+    """Change the record, and let it fit the books again, as a careful forger does."""
+    record = json.loads((run / RECORD).read_text()) | changes
+    with read_ledger(run) as ledger:
+        record |= {"ledger_sha256": hash_ledger(ledger), "config_sha256": hash_config(run)}
+    (run / RECORD).write_text(json.dumps(record))
+
+
+def sql(run: Path, text: str, *values: Any) -> None:
+    with closing(sqlite3.connect(run / "run.db")) as db, db:
+        db.execute(text, values)
+
+
+def change_times(run: Path, factor: float) -> None:
+    """Stretch the times at which the books were written."""
+    with closing(sqlite3.connect(run / "run.db")) as db:
+        ((begin,),) = db.execute("SELECT MIN(time) FROM models")
+    for table in ("models", "batches", "iterations"):
+        sql(run, f"UPDATE {table} SET time = ? + (time - ?) * ?", begin, begin, factor)
+
+
+def change_reports(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    with read_ledger(run) as ledger:
+        reports = ledger.iterations()
+    for report in reports:
+        change(report)
+        sql(run, "UPDATE iterations SET report = ? WHERE number = ?", json.dumps(report), report["iteration"])
+
+
+def test_an_honest_record_holds(recorded: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(recorded, folder, capsys) == (0, {})
+    assert verify([str(recorded), "--target", str(folder / "easy.yaml"), "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        re.search(r"(\d+) played again: \1 of \1 by the same search, \1 to the last move", said)
+        and "The record holds." in said
+    )
+
+
+def test_the_clock_is_that_of_the_first_model_that_meets_the_target(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
+    record = read_record(folder / "run")
+    assert record.model_version == 1 and "Met after" in capsys.readouterr().out
+    assert speedrun([str(folder / "never.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 1
+    assert "not met: give more --minutes" in capsys.readouterr().out
+
+
+def test_edited_times_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_times(copy, 200)  # a long run
+    change_reports(copy, lambda report: report.update(seconds=report["seconds"] * 100))
+    forge(copy, seconds=read_record(copy).seconds * 100)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "times as much time passed" in reasons["clock"][0]
+
+
+def test_times_that_were_edited_everywhere_are_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shorten(report: dict[str, Any]) -> None:
+        report["seconds"] /= 1000
+        for worker in report["workers"]:
+            worker["core_hours"] /= 1000
+
+    change_reports(copy, shorten)
+    change_times(copy, 1 / 1000)
+    record = read_record(copy)
+    forge(copy, seconds=record.seconds / 1000, core_hours=record.core_hours / 1000)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "times as fast as this machine" in reasons["games"][0]
+
+
+def test_a_foreign_network_is_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    version = read_record(copy).model_version
+    forge(copy, model_sha256="0" * 64)
+    assert "is another network than the record's" in checked(copy, folder, capsys)[1]["books"][0]
+    data = encode_model(new_model(GAME, version), GAME)
+    (copy / f"models/model-{version:06d}.model").write_bytes(data)
+    sql(copy, "UPDATE models SET sha256 = ?, bytes = ? WHERE version = ?", sha256_hex(data), len(data), version)
+    forge(copy, model_sha256=sha256_hex(data))
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "games of the record's network have the visits" in reasons["games"][0]
+
+
+def test_missing_games_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with read_ledger(copy) as ledger:
+        row = ledger.received_batches()[3]
+    games_path(copy, row.id).unlink()
+    sql(copy, "DELETE FROM batches WHERE id = ?", row.id)
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "ledger" in reasons
+
+
+def test_copied_games_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with read_ledger(copy) as ledger:
+        first, row = ledger.received_batches()[2], ledger.received_batches()[3]
+    assert first.games == row.games
+    shutil.rmtree(copy / "checkpoints")  # which count positions
+    source = decode_batch(games_path(copy, first.id).read_bytes())
+    forged = type(source)(**{**vars(source), "batch_id": row.id, "first_game": row.first_game})
+    data = encode_batch(forged)
+    games_path(copy, row.id).write_bytes(data)
+    sql(
+        copy,
+        "UPDATE batches SET sha256 = ?, bytes = ?, positions = ?, first_model = ?, last_model = ? WHERE id = ?",
+        sha256_hex(data), len(data), forged.num_positions, first.first_model, first.last_model, row.id,
+    )  # fmt: skip
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "games that another batch has too" in " ".join(reasons["seeds"])
+
+
+def test_games_by_other_settings_than_those_of_the_run_are_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("num_simulations: 8", "num_simulations: 64"))
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "others played them, or with other settings" in reasons["games"][0]
+
+
+def test_games_of_another_seed_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 1\n", "seed: 2\n"))
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "seeds that this run does not give" in reasons["seeds"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"games": 7}, "number of games"), ({"run_id": "0" * 16}, "the record is of run"), ({"model_version": 99}, "99")],
+)
+def test_what_the_books_do_not_say_is_refused(
+    changes: dict[str, Any], reason: str, copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(copy, **changes)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and reason in " ".join(reasons["books"])
+
+
+def test_books_that_have_changed_since_are_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql(copy, "UPDATE iterations SET time = time + 1 WHERE number = 3")
+    assert "something else than when the record was made" in checked(copy, folder, capsys)[1]["books"][0]
+
+
+def test_a_damaged_record_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / RECORD).write_text("{}")
+    assert verify([str(copy)]) == 2
+    assert RECORD in capsys.readouterr().err
