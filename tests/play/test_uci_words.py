@@ -1,9 +1,15 @@
 """The words of the Universal Chess Interface: parsing and output."""
 
-import pytest
+import re
 
+import pytest
+from numba.core import event
+
+from keima.compilation.shared_cache import WAIT
 from keima.games import load_game
+from keima.play.thinking import Thinker
 from keima.play.time_keeping import Clock
+from keima.play.uci.engine import UciEngine
 from keima.play.uci.options import Options
 from keima.play.uci.syntax import (
     BrokenCommand,
@@ -16,6 +22,7 @@ from keima.play.uci.syntax import (
     to_centipawns,
 )
 from keima.search.analysis import MoveAnalysis
+from keima.search.baselines.alpha_beta import find_best_moves
 
 CHESS = load_game("chess")
 
@@ -112,3 +119,15 @@ def test_moves_are_written_from_both_sides() -> None:
     played = CHESS.legal_actions(state)[:1].tolist()
     assert moves_as_uci(CHESS, state, played * 2) == ["a2a3", "a7a6"]
     assert (state == CHESS.initial_state()).all()
+
+
+def test_a_gui_is_told_what_is_being_compiled() -> None:
+    said = list[str]()
+
+    def think(simulations: int) -> Thinker:
+        with event.trigger_event(WAIT, data=find_best_moves):  # as when another process compiles it
+            raise BrokenCommand("that is enough")
+
+    engine = UciEngine(CHESS, name="Keima", think=think, write=said.append, simulations=1)
+    engine.handle_line("isready", 0.0)
+    assert re.fullmatch(r"info string compiling search \(1 of up to \d+\)", said[0])

@@ -1,17 +1,24 @@
-"""Compiled code for machines with the same processor, which then need not compile it again."""
+"""Compiled code for machines with the same processor, which then need not compile it again.
+
+It is compiled here and goes to workers, never the other way: loading it is running it.
+"""
 
 import io
+import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from keima.base.system.threads import new_lock
 from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.inspection import processor_name
 from keima.compilation import decorators as compiled
-from keima.paths import PACKAGE
+from keima.paths import PACKAGE, program_of
 
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
+
+_lock, _tried = new_lock(), set[str]()  # games that this process has had compiled
 
 
 def can_use_cache(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
@@ -22,6 +29,18 @@ def can_use_cache(probe: Probe, *, version: Sequence[int] = (sys.version_info.ma
         and probe.python is not None
         and tuple(probe.python.version[:2]) == tuple(version[:2])
     )
+
+
+def compile_here(game: str) -> None:
+    """Compile what a worker needs for a game, in another process; once, while other threads wait.
+
+    A main node that only coordinates has compiled none of it. Where this fails, the workers compile it themselves.
+    """
+    with _lock:
+        if game not in _tried:
+            _tried.add(game)
+            command = [*program_of("keima"), "worker", "--test-games", game]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 def pack_cache(package: Path = PACKAGE) -> bytes:

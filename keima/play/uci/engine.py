@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from keima.compilation.progress import report_compiling
 from keima.games import Game
 from keima.games.chess.notation import action_of_uci, continue_after_draw, position_from_fen
 from keima.games.game import IllegalAction, States
@@ -149,9 +150,10 @@ class UciEngine:
         """Return the thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             use_threads(self._options.threads)
-            self._thinker = self._make_thinker_for(self._options.megabytes)
-            self._thinker.analysis.begin(self._state)
-            self._warm_up()
+            with report_compiling(self._write_line):  # a GUI shows it: the first time takes long
+                self._thinker = self._make_thinker_for(self._options.megabytes)
+                self._thinker.analysis.begin(self._state)
+                self._warm_up()
         return self._thinker
 
     def _make_thinker_for(self, megabytes: int) -> Thinker:

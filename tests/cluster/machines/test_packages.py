@@ -293,6 +293,15 @@ def test_compiled_code_goes_only_to_machines_with_the_same_processor_and_python(
     assert not compile_cache.can_use_cache(found)
 
 
+def test_a_game_is_compiled_once_for_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[list[str]]()
+    monkeypatch.setattr("keima.cluster.machines.compile_cache._tried", set())
+    monkeypatch.setattr("subprocess.run", lambda command, **options: started.append(command))
+    for game in ("go", "go", "chess"):
+        compile_cache.compile_here(game)
+    assert [command[-3:] for command in started] == [["worker", "--test-games", game] for game in ("go", "chess")]
+
+
 def test_compiled_code_is_added_to_the_existing_cache(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
