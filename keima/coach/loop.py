@@ -43,6 +43,8 @@ from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import Settings
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import make_model_row, model_path
+from keima.data.model_files import thin_models
+from keima.data.packs import pack_old_batches
 from keima.evaluation.strength import read_match_results
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
@@ -347,6 +349,9 @@ class Coach:
         )
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
             self.persist("a checkpoint", self.save)
+        with self._retries.log_failures("older files", "older games and models cannot be put away now"):
+            pack_old_batches(self.ledger)
+            thin_models(self.ledger, self.settings.run.keep_models)
         report_iteration(self.observers, report)
         return report
 

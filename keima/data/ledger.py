@@ -14,7 +14,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -258,6 +258,11 @@ class Ledger:
             ModelRow(**dict(zip(columns, row[:5], strict=True)), accepted=None if row[5] is None else bool(row[5]))
             for row in rows
         ]
+
+    def forget_model_files(self, versions: Iterable[int]) -> None:
+        """Enter that these models have no files any more."""
+        with _transaction(self._db):
+            self._db.executemany("UPDATE models SET path = '' WHERE version = ?", [(version,) for version in versions])
 
     def add_iteration(self, number: int, report: dict[str, Any]) -> None:
         """Enter an iteration's report, replacing one of the same number from before a crash."""

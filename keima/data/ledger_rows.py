@@ -38,7 +38,7 @@ TABLES = (
     """CREATE TABLE models (
     version INTEGER PRIMARY KEY,
     iteration INTEGER NOT NULL,
-    path TEXT NOT NULL, -- in the run's folder
+    path TEXT NOT NULL, -- in the run's folder; empty: its file was removed, as run.keep_models says
     bytes INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
     accepted INTEGER, -- by gating; NULL: not decided
@@ -88,7 +88,7 @@ class ModelRow:
 
     version: int
     iteration: int
-    path: str
+    path: str  # empty: its file was removed, as run.keep_models says
     bytes: int
     sha256: str
     accepted: bool | None

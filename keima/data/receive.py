@@ -25,6 +25,7 @@ from keima.base.files import (
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow
+from keima.data.packs import games_path, read_batch_file
 from keima.data.records import CorruptBatch, GameBatch, decode_batch
 from keima.data.verify import verify_batch
 from keima.games import Game
@@ -75,11 +76,6 @@ class Offer:
     worker: str
     batch_id: str
     fetch: Fetch
-
-
-def games_path(folder: Path, batch_id: str) -> Path:
-    """Return the file of a received batch of the run in ``folder``."""
-    return folder / "games" / f"{batch_id}{SUFFIX}"
 
 
 def quarantine_path(folder: Path, batch_id: str) -> Path:
@@ -158,10 +154,9 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
         CorruptBatch: the file has changed since.
         OSError: the file is missing or unreadable.
     """
-    path = games_path(folder, row.id)
-    data = read_limited(path, MAX_BATCH_BYTES)
+    data = read_batch_file(folder, row)
     if sha256_hex(data) != row.sha256:
-        raise CorruptBatch(f"{path} has changed since it was received")
+        raise CorruptBatch(f"{games_path(folder, row.id)} has changed since it was received")
     return decode_batch(data)
 
 

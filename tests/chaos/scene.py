@@ -11,7 +11,7 @@ from typing import Any
 
 from keima.cli.reports.audit import audit
 from keima.data.ledger import read_ledger
-from keima.data.receive import games_path
+from keima.data.packs import games_path
 from keima.worker.worker_folder import is_batch_of_run
 from tests.lab.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.lab.hosts import Host, Hosts, running_hosts

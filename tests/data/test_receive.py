@@ -18,11 +18,11 @@ from keima.data import ledger as ledger_module
 from keima.data import receive
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.ledger import Ledger, open_ledger
+from keima.data.packs import games_path
 from keima.data.receive import (
     AlreadyReceived,
     Quarantined,
     Received,
-    games_path,
     load_if_intact,
     load_received,
     quarantine_path,

@@ -8,7 +8,8 @@ import pytest
 
 from keima.base.reports.intervals import mean_margin, mean_margin_of_groups
 from keima.data.ledger import open_ledger
-from keima.data.receive import Received, games_path, receive_batch
+from keima.data.packs import games_path
+from keima.data.receive import Received, receive_batch
 from keima.data.records import RANDOM_MOVE, GameBatch, encode_batch
 from keima.games import Game, load_game
 from keima.report.charts.calibration import make_bins, measure_calibration

@@ -22,7 +22,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -72,10 +72,10 @@ from rich.table import Table
 from keima.base.files import PART, read_limited, sha256_hex
 from keima.base.reports.formats import format_rate
 from keima.base.reports.text import printable_line
-from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
+from keima.data.batch_file import SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
-from keima.data.receive import games_path
+from keima.data.packs import games_path, list_packed, list_packs, read_batch_file
 from keima.data.records import CorruptBatch, decode_batch
 from keima.data.verify import verify_batch
 from keima.games import Game
@@ -197,7 +197,7 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
         snapshot.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
     ):
         yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))
-    for model in snapshot.models:
+    for model in (model for model in snapshot.models if model.path):
         yield from (f"model {model.version}: {problem}" for problem in check_model(ledger.folder, model))
     if checkpoint:
         yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, snapshot))
@@ -275,11 +275,24 @@ def find_unknown_files(ledger: Ledger) -> Iterator[str]:
     for path in unknown:
         remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
+    for pack in list_packs(ledger.folder):
+        try:
+            strange = set(list_packed(pack)) - known_files(ledger)
+        except (OSError, ValueError) as error:
+            yield f"games/{pack.name} cannot be read: {error}"
+            continue
+        if strange:
+            yield f"games/{pack.name} holds {min(strange)}, which is not in the ledger"
+
+
+def known_files(ledger: Ledger) -> set[str]:
+    """Return the names of the files of all received batches."""
+    return {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
 
 
 def list_unknown_files(ledger: Ledger) -> list[Path]:
     """Return the files in games/ that are not in the ledger now."""
-    known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
+    known = known_files(ledger) | {path.name for path in list_packs(ledger.folder)}
     found = sorted(games_path(ledger.folder, "").parent.glob("*"))
     return [path for path in found if path.name not in known and not path.name.endswith(PART)]
 
@@ -292,10 +305,10 @@ def list_incomplete_files(folder: Path) -> list[str]:
     ]
 
 
-def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
+def check_file(path: Path, size: int, sha256: str, read: Callable[[], bytes]) -> tuple[bytes, str]:
     """Read a file; return its content and the problem with it, if any."""
     try:
-        data = read_limited(path, limit)
+        data = read()
     except FileNotFoundError:
         return b"", f"its file {path} is missing"
     except (OSError, ValueError) as error:
@@ -306,7 +319,8 @@ def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, s
 
 def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
     """Yield the problems of a received batch."""
-    data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BATCH_BYTES)
+    path = games_path(ledger.folder, row.id)
+    data, problem = check_file(path, row.bytes, row.sha256, lambda: read_batch_file(ledger.folder, row))
     if problem or game is None:
         yield from [problem] if problem else []
         return
@@ -331,7 +345,8 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
 
 def check_model(folder: Path, model: ModelRow) -> list[str]:
     """Return the problems of a model."""
-    _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_CHECKED_BYTES)
+    path = folder / model.path
+    _, problem = check_file(path, model.bytes, model.sha256, lambda: read_limited(path, MAX_CHECKED_BYTES))
     return [problem] if problem else []
 
 

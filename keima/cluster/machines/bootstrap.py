@@ -260,7 +260,7 @@ def play_test_game(
     place = f"{TEST_GAME_PLACE}-{required.code_hash}-{game}"
     if read_job_status(transport, place, machine).code == 0:
         return
-    yield from send_compiled_code(transport, machine, found, game)
+    yield from send_compiled_code(transport, machine, found, compiled_first=game)
     yield "plays test games; first it compiles what is not compiled there yet, which takes minutes"
     argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--test-games", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
@@ -268,14 +268,21 @@ def play_test_game(
     yield from run_long_step(transport, place, argv, env, "the test games", machine=machine, required=required)
 
 
-def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Probe, game: str) -> Iterator[str]:
-    """Compile what the game needs here, and send it, if the machine's processor can run it."""
+def send_compiled_code(
+    transport: Transport, machine: WorkerSettings, found: Probe, *, compiled_first: str = ""
+) -> Iterator[str]:
+    """Send the code that has been compiled here, if the machine's processor can run it.
+
+    Args:
+        compiled_first: a game; what it needs is compiled here before.
+    """
     from keima.cluster.machines import compile_cache  # imported here because it imports the compiler
 
     if not compile_cache.can_use_cache(found):
         return
-    yield "compiles here what is not compiled yet, for all machines with this kind of processor"
-    compile_cache.compile_here(game)
+    if compiled_first:
+        yield "compiles here what is not compiled yet, for all machines with this kind of processor"
+        yield from compile_cache.compile_here(compiled_first)
     packed = compile_cache.pack_cache()
     if not packed:
         return

@@ -7,7 +7,7 @@ import io
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keima.base.system.threads import new_lock
@@ -18,7 +18,7 @@ from keima.paths import PACKAGE, program_of
 
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
 
-_lock, _tried = new_lock(), set[str]()  # games that this process has had compiled
+_lock, _compiling = new_lock(), dict[str, "subprocess.Popen[bytes]"]()  # by game, those that have ended included
 
 
 def can_use_cache(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
@@ -31,16 +31,20 @@ def can_use_cache(probe: Probe, *, version: Sequence[int] = (sys.version_info.ma
     )
 
 
-def compile_here(game: str) -> None:
-    """Compile what a worker needs for a game, in another process; once, while other threads wait.
+def compile_here(game: str) -> Iterator[str]:
+    """Compile what a worker needs for a game, once for all threads; yield an empty line when it is time to wait.
 
     A main node that only coordinates has compiled none of it. Where this fails, the workers compile it themselves.
     """
+    nothing = subprocess.DEVNULL
     with _lock:
-        if game not in _tried:
-            _tried.add(game)
+        if game not in _compiling:
             command = [*program_of("keima"), "worker", "--test-games", game]
-            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            _compiling[game] = subprocess.Popen(  # Ctrl-C does not reach it: what it has compiled is of use later
+                command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+            )
+    while _compiling[game].poll() is None:
+        yield ""
 
 
 def pack_cache(package: Path = PACKAGE) -> bytes:

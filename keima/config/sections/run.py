@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from keima.config.sections.types import Count, Line, Name, Positive, Section, as_tuple
+from keima.config.sections.types import Count, CountOrZero, Line, Name, Positive, Section, as_tuple
 
 
 class RunSettings(Section):
@@ -23,6 +23,8 @@ class RunSettings(Section):
     """Minutes until the run ends, if the iterations do not end sooner; null: no limit."""
     auto: bool = False
     """Choose what the config does not give, by the game, this machine and the time (docs/add_a_game.md)."""
+    keep_models: CountOrZero = 500
+    """Files of models that stay: the newest half, and others evenly over the run; 0: all."""
     trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_tuple)] = ()
     """Trackers that also receive the metrics of iterations: wandb, mlflow (docs/reference.md#trackers)."""
 

@@ -15,6 +15,7 @@ from keima.config.load import load_settings
 from keima.config.sections.training import SEED_FILES
 from keima.data.imports.imported_games import ImportedGame, group_into_batches, make_imported_batch
 from keima.data.imports.seed_games import read_games_of_kind
+from keima.data.packs import is_pack, list_packed, read_pack
 from keima.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode_batch
 from keima.data.verify import verify_batch
 from keima.games.authoring.bad_game import BadGame
@@ -45,7 +46,11 @@ def find_game_files(data: Path) -> list[Path]:
     if data.is_file():
         return [data]
     folder = data / "games" if (data / "run.db").exists() else data
-    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(FILE_KINDS) and path.is_file())
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if (path.name.lower().endswith(FILE_KINDS) or is_pack(path)) and path.is_file()
+    )
     if not found:
         there = (
             "does not exist" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in FILE_KINDS)}"
@@ -87,7 +92,11 @@ def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
     """Yield the games in a file, a few at a time."""
     try:
         if path.suffix.lower() == BATCHES:
-            yield _read_batch(path, game)
+            yield _read_batch(read_limited(path, BatchLimits().max_bytes), game, str(path))
+        elif is_pack(path):
+            names = list_packed(path)
+            for number, (name, data) in enumerate(read_pack(path), start=1):
+                yield replace(_read_batch(data, game, f"{path}/{name}"), read=number / len(names))
         else:
             yield from _read_imported(path, game)
     except (OSError, ValueError) as error:
@@ -95,9 +104,9 @@ def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
         yield Chunk(games=None, bad=(text if str(path) in text else f"{path}: {text}",))
 
 
-def _read_batch(path: Path, game: Game) -> Chunk:
-    """Read a batch of self-play and remove its invalid games."""
-    batch = decode_batch(read_limited(path, BatchLimits().max_bytes))
+def _read_batch(data: bytes, game: Game, place: str) -> Chunk:
+    """Decode a batch of self-play and remove its invalid games."""
+    batch = decode_batch(data)
     try:
         verify_batch(batch, game)
         return Chunk(games=batch, bad=())
@@ -112,7 +121,7 @@ def _read_batch(path: Path, game: Game) -> Chunk:
             verify_batch(replace(batch, **_select_columns(batch, [index])), game)
             good.append(index)
         except CorruptBatch as error:
-            bad.append(f"{path}: game {index + 1} of {batch.num_games}: {str(error).removeprefix('game 0 ')}")
+            bad.append(f"{place}: game {index + 1} of {batch.num_games}: {str(error).removeprefix('game 0 ')}")
     return Chunk(games=replace(batch, **_select_columns(batch, good)) if good else None, bad=tuple(bad))
 
 

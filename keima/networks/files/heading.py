@@ -47,6 +47,10 @@ def find_run_model(run: Path, version: int | None) -> Path:
         rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
     if not rows:
         raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
+    if not rows[-1].path:
+        raise ValueError(
+            f"{run} no longer has the file of model {version}: run.keep_models keeps some of the older ones"
+        )
     return run / rows[-1].path
 
 

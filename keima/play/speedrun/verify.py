@@ -13,15 +13,13 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.files import read_limited
 from keima.base.random import seed_stream
 from keima.base.reports.formats import format_duration, format_percent
 from keima.base.system.machine import describe_machine
 from keima.config.schema import Settings
-from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import BatchRow, model_path
-from keima.data.receive import games_path
+from keima.data.packs import read_batch_file
 from keima.data.records import GameBatch, GameRecord, decode_batch
 from keima.evaluation.strength import load_model_file
 from keima.games import Game
@@ -208,7 +206,7 @@ def read_batch(run: Path, row: BatchRow) -> GameBatch:
     Raises:
         CorruptBatch, OSError, ValueError: it cannot be read.
     """
-    return decode_batch(read_limited(games_path(run, row.id), MAX_BATCH_BYTES))
+    return decode_batch(read_batch_file(run, row))
 
 
 def _shortened(problems: Sequence[str], most: int = 5) -> tuple[str, ...]:

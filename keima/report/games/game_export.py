@@ -10,7 +10,7 @@ from keima.base.files import PART, write_atomically
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import read_ledger
-from keima.data.receive import games_path, load_received
+from keima.data.receive import load_received
 from keima.data.records import AGREED, GameRecord
 from keima.games import Game
 from keima.games.go.sgf import point_name, score_text, sgf_text
@@ -50,13 +50,14 @@ def read_exported_games(run: Path, *, name: str, form: str) -> Iterator[Exported
     """
     with read_ledger(run) as ledger:
         game, rows = load_game_of_run(ledger), ledger.received_batches()
+        times = dict(zip((row.id for row in ledger.batches()), ledger.times("batches"), strict=True))
     if game.name != name:
         raise ValueError(f"{run} is a run of {game.name}: only games of {name} can be written as {form}")
     number = 0
     for row in rows:
         if row.worker not in SEED_ACCOUNTS.values():
             batch = load_received(run, row)
-            received = datetime.fromtimestamp(games_path(run, row.id).stat().st_mtime, UTC)
+            received = datetime.fromtimestamp(times[row.id], UTC)
             for index in range(batch.num_games):
                 yield ExportedGame(
                     game=game,

@@ -16,7 +16,8 @@ from keima.base.system.command_line import program_name
 from keima.cli.reports import audit
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.ledger_rows import ModelRow
-from keima.data.receive import games_path, receive_batch
+from keima.data.packs import games_path
+from keima.data.receive import receive_batch
 from keima.data.records import GameBatch, encode_batch
 from keima.games import Game, load_game
 from tests.programs import called, printed

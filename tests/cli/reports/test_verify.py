@@ -15,7 +15,7 @@ from keima.base.files import sha256_hex
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import main as speedrun
 from keima.data.ledger import read_ledger
-from keima.data.receive import games_path
+from keima.data.packs import games_path
 from keima.data.records import decode_batch, encode_batch
 from keima.networks.files.model import encode_model
 from keima.play.speedrun.record import RECORD, hash_config, hash_ledger, read_record

@@ -60,7 +60,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tools / "python3").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     # The tests of packages hand over compiled code.
-    monkeypatch.setattr("keima.cluster.machines.compile_cache.compile_here", lambda game: None)
+    monkeypatch.setattr("keima.cluster.machines.compile_cache.compile_here", lambda game: iter(()))
     monkeypatch.setattr("keima.cluster.machines.compile_cache.pack_cache", lambda: b"")
     return setup_is(make_project(tmp_path / "ours"), INSTALL)
 

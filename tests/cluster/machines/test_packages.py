@@ -295,11 +295,23 @@ def test_compiled_code_goes_only_to_machines_with_the_same_processor_and_python(
 
 def test_a_game_is_compiled_once_for_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     started = list[list[str]]()
-    monkeypatch.setattr("keima.cluster.machines.compile_cache._tried", set())
-    monkeypatch.setattr("subprocess.run", lambda command, **options: started.append(command))
-    for game in ("go", "go", "chess"):
-        compile_cache.compile_here(game)
+
+    class Program:
+        """A program that ends after two polls."""
+
+        def __init__(self, command: list[str], **options: object) -> None:
+            started.append(command)
+            self.left = 2
+
+        def poll(self) -> int | None:
+            self.left -= 1
+            return None if self.left > 0 else 0
+
+    monkeypatch.setattr("keima.cluster.machines.compile_cache._compiling", {})
+    monkeypatch.setattr("subprocess.Popen", Program)
+    waits = [list(compile_cache.compile_here(game)) for game in ("go", "go", "chess")]
     assert [command[-3:] for command in started] == [["worker", "--test-games", game] for game in ("go", "chess")]
+    assert waits == [[""], [], [""]]
 
 
 def test_compiled_code_is_added_to_the_existing_cache(
