@@ -38,7 +38,14 @@ def is_pack(path: Path) -> bool:
 
 def list_packs(folder: Path) -> dict[Path, tuple[int, int]]:
     """Return the packs of the run in ``folder``, each with its first and last sequence number."""
-    found = {path: PACK.fullmatch(path.name) for path in sorted((folder / "games").glob("*.zip"))}
+    games = folder / "games"
+    return _list_packs_at(games, games.stat().st_mtime_ns) if games.is_dir() else {}
+
+
+@functools.lru_cache(maxsize=8)
+def _list_packs_at(games: Path, changed: int) -> dict[Path, tuple[int, int]]:
+    """Return the packs in a folder, as they are since it was ``changed`` last."""
+    found = {path: PACK.fullmatch(path.name) for path in sorted(games.glob("*.zip"))}
     return {path: (int(match[1]), int(match[2])) for path, match in found.items() if match}
 
 
@@ -54,10 +61,15 @@ def read_batch_file(folder: Path, row: BatchRow) -> bytes:
     try:
         return read_limited(path, MAX_BATCH_BYTES)
     except FileNotFoundError:
-        for pack, (first, last) in list_packs(folder).items():
-            if first <= row.sequence <= last and path.name in list_packed(pack):
-                return _read_packed(pack, path.name)
-        raise
+        pack = _find_pack(folder, row)
+        if pack is None or path.name not in _open_pack(pack).NameToInfo:
+            raise
+        return _read_packed(pack, path.name)
+
+
+def _find_pack(folder: Path, row: BatchRow) -> Path | None:
+    """Return the pack that covers a batch, whether or not it holds it."""
+    return next((pack for pack, (first, last) in list_packs(folder).items() if first <= row.sequence <= last), None)
 
 
 def list_packed(pack: Path) -> Sequence[str]:
@@ -154,11 +166,9 @@ def _write_pack(part: Path, folder: Path, rows: Sequence[BatchRow]) -> list[Batc
 
 def _remove_packed_files(folder: Path, rows: Sequence[BatchRow], loose: set[str]) -> None:
     """Remove files that a pack has too, since a kill came between its writing and their removal."""
-    packs = list_packs(folder)
     for row in rows:
         name = f"{row.id}{SUFFIX}"
-        pack = next((pack for pack, (first, last) in packs.items() if first <= row.sequence <= last), None)
-        if name not in loose or pack is None:
+        if name not in loose or (pack := _find_pack(folder, row)) is None:
             continue
         with suppress(CorruptBatch):
             if name in list_packed(pack) and sha256_hex(_read_packed(pack, name)) == row.sha256:

@@ -93,6 +93,8 @@ def test_another_number_of_players_is_told() -> None:
         ("hex.py", {"size": 5}, "hex(board_size=5)", False),
         ("gomoku.py", {"size": 9}, "gomoku(size=9)", False),
         ("pig.py", {"goal": 20, "max_plies": 200}, "pig(winscore=20,horizon=200)", False),
+        pytest.param("amazons.py", {}, "amazons(board_size=6)", False, marks=pytest.mark.slow),
+        pytest.param("dots_and_boxes.py", {}, "dots_and_boxes(num_rows=4,num_cols=4)", False, marks=pytest.mark.slow),
     ],
 )
 def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:

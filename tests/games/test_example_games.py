@@ -32,6 +32,10 @@ RANDOM_GAMES = 12
         pytest.param("three_player_connect_four", {}, marks=pytest.mark.slow),
         pytest.param("hex", {"size": 11}, marks=pytest.mark.slow),
         pytest.param("tic_tac_toe", {}, marks=pytest.mark.slow),
+        pytest.param("amazons", {}, marks=pytest.mark.slow),
+        pytest.param("dots_and_boxes", {"boxes": 3}, marks=pytest.mark.slow),
+        pytest.param("kalah", {}, marks=pytest.mark.slow),
+        pytest.param("lines_of_action", {}, marks=pytest.mark.slow),
     ],
 )
 def test_an_example_keeps_the_contract(name: str, options: dict[str, Any]) -> None:

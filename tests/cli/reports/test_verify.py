@@ -25,7 +25,7 @@ from tests.small_run import GAME, new_model, small_settings
 TARGET = """
 title: a target that every network meets
 config: tic_tac_toe
-simulations: 8
+simulations: 2
 errors: {most: 0.9}
 """
 NEVER = TARGET.replace("0.9", "0.0001")
