@@ -21,7 +21,7 @@ Exit code: 0 if the target was met, 1 if not, 130 after Ctrl-C, 2 after an error
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from keima.base.run_folder import LEDGER_NAME, RUNS
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
-from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
+from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status, report_compiling_of
 from keima.config.flags import add_set, add_setting, given_settings, whole
 from keima.paths import program_of
 
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = find_target(arguments.target)
         target = load_target(path)
         config = arguments.config or find_experiment(target.config)
-        check_race(target, config, arguments.run_dir)
+        check_race(target, config, arguments.run_dir, {**target.settings, **given_settings(arguments)})
         code = train(target, config, arguments)
         if code == INTERRUPTED:
             console.print(f"The race is interrupted; the same command continues it, in {arguments.run_dir}.")
@@ -127,15 +127,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def check_race(target: Target, config: Path, run: Path) -> None:
+def check_race(target: Target, config: Path, run: Path, changes: Mapping[str, object]) -> None:
     """Check that the settings train the target's game, and that its judge can play, before anything is trained.
 
     Raises:
         ValueError: they do not, or it cannot.
     """
-    settings, own = load_settings(config), load_settings(find_experiment(target.config))
+    settings, own = load_settings(config, overrides=changes), load_settings(find_experiment(target.config))
     if (settings.game.name, settings.game.options) != (own.game.name, own.game.options):
         raise ValueError(f"{config} trains another game than the target's experiment {target.config}")
+    if settings.run.minutes is None and settings.run.iterations is None:
+        raise ValueError(f"{config} sets no run.minutes: give --minutes, as the learning rate is planned for the time")
     if (run / LEDGER_NAME).exists():
         with read_ledger(run) as ledger:
             if (ledger.game, ledger.options) != (own.game.name, load_game(own.game.name, **own.game.options).options):
@@ -155,8 +157,8 @@ def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
         given = {**target.settings, **given}
     words += [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
     words += ["--distributed"] * arguments.distributed
-    done = has_ended(run)
-    if done and not given:
+    if has_ended(run) and not given:
+        print_status(f"{run} has ended and is judged again; --run-dir names the folder of another race")
         return 0
     return subprocess.run([*program_of("keima"), "train", *words]).returncode
 

@@ -229,3 +229,16 @@ def test_a_damaged_record_is_named(copy: Path, capsys: pytest.CaptureFixture[str
     (copy / RECORD).write_text("{}")
     assert verify([str(copy)]) == 2
     assert RECORD in capsys.readouterr().err
+
+
+def test_a_race_without_an_end_or_of_another_game_does_not_begin(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless = tmp_path / "endless.yaml"
+    endless.write_text("run: {name: endless}\ngame: {name: tic_tac_toe}\n")
+    words = [str(folder / "easy.yaml"), "--run-dir", str(tmp_path / "race"), "--config"]
+    assert speedrun([*words, str(endless)]) == 2
+    assert "sets no run.minutes: give --minutes" in capsys.readouterr().err
+    assert speedrun([*words, "connect_four"]) == 2
+    assert "trains another game than the target's experiment" in capsys.readouterr().err
+    assert not (tmp_path / "race").exists()
