@@ -63,7 +63,7 @@ def test_another_network_or_search_is_seen(
 ) -> None:
     agreements, _ = reproduce_games(GAME, evaluate, settings, records)
     distances = [agreement.distance for agreement in agreements if agreement.distance is not None]
-    assert np.median(distances) > 0.15
+    assert np.median(distances) > 0.05
 
 
 def test_nothing_is_compared_after_the_first_move_that_differs(records: list[GameRecord]) -> None:
