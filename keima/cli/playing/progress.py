@@ -1,12 +1,12 @@
 """What programs that play games show while they play."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from keima.base.reports.formats import FILE_WIDTH, format_duration
@@ -24,23 +24,11 @@ class ShowProgress(Protocol):
 @contextmanager
 def show_progress(name: str, games: int, console: Console) -> Iterator[ShowProgress]:
     """Show a player's progress within the block; without a terminal, by occasional lines."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[moves]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task, last_line = bar.add_task(name, total=games, moves=""), time.monotonic()
+    with _show_bar(name, games, [MofNCompleteColumn()], [TimeElapsedColumn()], console) as update:
 
         def follow(ended: int, moves: int, result: str = "") -> None:
-            nonlocal last_line
             said = f"{result}{moves:,} moves"
-            bar.update(task, completed=ended, moves=said)
-            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
-                last_line = time.monotonic()
-                console.print(f"{name}: {ended} of {games} games, {said}", soft_wrap=True)
+            update(ended, said, f"{ended} of {games} games, {said}")
 
         yield follow
 
@@ -55,23 +43,35 @@ class ShowTime(Protocol):
 @contextmanager
 def show_time(name: str, limit: float, console: Console) -> Iterator[ShowTime]:
     """Show how much of the time has passed within the block; without a terminal, by occasional lines."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task, last_line = bar.add_task(name, total=limit, text=""), time.monotonic()
+    with _show_bar(name, limit, [], [], console) as update:
 
         def follow(seconds: float, text: str) -> None:
-            nonlocal last_line
             said = f"{format_duration(seconds)} of {format_duration(limit)}, {text}"
-            bar.update(task, completed=seconds, text=said)
-            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
-                last_line = time.monotonic()
-                console.print(f"{name}: {said}", soft_wrap=True)
+            update(seconds, said, said)
 
         yield follow
+
+
+@contextmanager
+def _show_bar(
+    name: str, total: float, before: Sequence[ProgressColumn], after: Sequence[ProgressColumn], console: Console
+) -> Iterator[Callable[[float, str, str], None]]:
+    """Show a bar with columns before and after its text. What is yielded takes how much is complete, the text, and the
+    line that stands for both where there is no terminal.
+    """
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *before)
+    columns = (*columns, TextColumn("{task.fields[text]}", markup=False), *after)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task, last_line = bar.add_task(name, total=total, text=""), time.monotonic()
+
+        def update(completed: float, text: str, line: str) -> None:
+            nonlocal last_line
+            bar.update(task, completed=completed, text=text)
+            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
+                last_line = time.monotonic()
+                console.print(f"{name}: {line}", soft_wrap=True)
+
+        yield update
 
 
 def line_width(console: Console) -> int:
