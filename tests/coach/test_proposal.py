@@ -91,7 +91,7 @@ def test_machines_that_only_play_count_whole_and_a_gpu_as_many_cores() -> None:
     assert Players(cores=8, gpus=2, machines=2).whole_cores == 8 + 2 * GPU_AS_CORES
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_machines_that_play_decide_over_the_network(tmp_path: Path) -> None:
     path, said = configured(tmp_path), list[str]()
     path.write_text(path.read_text().replace("tic_tac_toe", "connect_four"))

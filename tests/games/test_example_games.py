@@ -22,12 +22,12 @@ RANDOM_GAMES = 12
     ("name", "options"),
     [
         ("othello", {}),
-        ("hex", {"size": 3, "swap": True}),
-        ("gomoku", {"size": 6}),
+        pytest.param("hex", {"size": 3, "swap": True}, marks=pytest.mark.slow),
+        pytest.param("gomoku", {"size": 6}, marks=pytest.mark.slow),
         pytest.param("corner_four", {}, marks=pytest.mark.slow),
         ("einstein", {}),
         ("pig", {"goal": 12, "max_plies": 60}),
-        ("three_player_connect_four", {"rows": 4, "columns": 4, "winning": 3}),
+        pytest.param("three_player_connect_four", {"rows": 4, "columns": 4, "winning": 3}, marks=pytest.mark.slow),
         pytest.param("othello", {"size": 6}, marks=pytest.mark.slow),
         pytest.param("three_player_connect_four", {}, marks=pytest.mark.slow),
         pytest.param("hex", {"size": 11}, marks=pytest.mark.slow),
@@ -91,7 +91,7 @@ def test_the_swap_takes_over_the_first_stone_mirrored_once() -> None:
     )
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_stone_over_the_missing_corner_rests_a_row_higher_and_no_symmetry_is_proposed() -> None:
     game = example("corner_four")
     state = game.initial_state()

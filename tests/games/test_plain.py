@@ -385,7 +385,7 @@ def test_2048_in_plain_functions_is_the_one_in_kernels() -> None:
         assert ours.terminal(state) and ours.returns(state).tolist() == theirs.returns(other).tolist()
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_2048_in_plain_functions_keeps_the_contract_under_symmetries_of_moves_and_outcomes() -> None:
     game = plain_2048.game()
     assert len(game.outcome_symmetries) == 8 and (game.outcome_symmetries[1] != np.arange(18)).any()

@@ -4,6 +4,7 @@ It is compiled here and goes to workers, never the other way: loading it is runn
 """
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -14,7 +15,7 @@ from keima.base.system.threads import new_lock
 from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.inspection import processor_name
 from keima.compilation import decorators as compiled
-from keima.paths import PACKAGE, program_of
+from keima.paths import CACHE, PACKAGE, program_of, with_code_on_path
 
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
 
@@ -40,8 +41,9 @@ def compile_here(game: str) -> Iterator[str]:
     with _lock:
         if game not in _compiling:
             command = [*program_of("keima"), "worker", "--test-games", game]
+            environment = with_code_on_path({**os.environ, "KEIMA_CACHE": str(CACHE)})  # which is packed
             _compiling[game] = subprocess.Popen(  # Ctrl-C does not reach it: what it has compiled is of use later
-                command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+                command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
             )
     while _compiling[game].poll() is None:
         yield ""

@@ -113,6 +113,7 @@ def test_an_honest_record_holds(recorded: Path, folder: Path, capsys: pytest.Cap
     )
 
 
+@pytest.mark.slow
 def test_the_clock_is_that_of_the_first_model_that_meets_the_target(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +199,7 @@ def test_games_by_other_settings_than_those_of_the_run_are_refused(
     assert code == 1 and "others played them, or with other settings" in reasons["games"][0]
 
 
+@pytest.mark.slow
 def test_games_of_another_seed_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = copy / "config.yaml"
     config.write_text(config.read_text().replace("seed: 1\n", "seed: 2\n"))
@@ -218,6 +220,7 @@ def test_what_the_books_do_not_say_is_refused(
     assert code == 1 and reason in " ".join(reasons["books"])
 
 
+@pytest.mark.slow
 def test_books_that_have_changed_since_are_refused(
     copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
