@@ -10,7 +10,7 @@ DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-clien
 BROWSER_PACKAGES := chromium chromium-driver
 # How many tests run beside each other: auto is two more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := keima games training distributed zero scripts tools $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
+PACKAGES := keima games training distributed zero scripts tools $(wildcard benchmarks/*.py benchmarks/*/*.py benchmarks/*/*/*.py examples/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder

@@ -13,7 +13,13 @@ from keima.config.flags import whole
 from tests.sources import ROOT, python_files
 
 PROGRAMS = [path for path in python_files("benchmarks") if '__name__ == "__main__"' in path.read_text()]
-PARTS = {"simulated_machines.py", "gpu_paths.py"}  # started by other programs
+PARTS = {  # started by other programs
+    "simulated_machines.py",
+    "gpu_paths.py",
+    "keima_peer.py",
+    "openspiel_peer.py",
+    "pgx_peer.py",
+}
 
 
 def test_ways_take_turns_in_being_first() -> None:
