@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.run_folder import STATS_NAME
+from keima.base.run_folder import RECORD_NAME, STATS_NAME
 from keima.cli.main import VERBS
 from keima.data.ledger import open_ledger
-from keima.play.speedrun.record import RECORD
 from tests.programs import begun, heed_ctrl_c
 from tests.small_run import GAME
 from tests.sources import ROOT
@@ -79,7 +78,7 @@ def test_ctrl_c_silently_ends_a_program_that_is_still_importing(program: str, tm
     places = {"RUN": tmp_path, "NEW": tmp_path / "new"}
     with open_ledger(tmp_path, GAME):
         (tmp_path / STATS_NAME).write_text("[]")
-        (tmp_path / RECORD).write_text("{}")
+        (tmp_path / RECORD_NAME).write_text("{}")
     with begun(program, *(places.get(word, word) for word in PROGRAMS[program])) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         while process.poll() is None and "site-packages" not in maps.read_text():  # the first of the large libraries

@@ -5,6 +5,7 @@ from pathlib import Path
 RUNS = Path("runs")  # where runs are searched by name
 LEDGER_NAME = "run.db"
 STATS_NAME = "training_stats.json"
+RECORD_NAME = "record.json"  # of a race
 
 
 def resolve_run_folder(given: Path) -> Path:

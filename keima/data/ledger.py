@@ -309,10 +309,10 @@ class Ledger:
             player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
         }
 
-    def times(self, table: Literal["batches", "models", "iterations"]) -> list[float]:
-        """Return when each row was entered, in seconds since 1970, in order."""
-        order = {"batches": "sequence", "models": "version", "iterations": "number"}[table]
-        return [time for (time,) in self._db.execute(f"SELECT time FROM {table} ORDER BY {order}")]
+    def times(self, table: Literal["batches", "models", "iterations"]) -> dict[int, float]:
+        """Return when each row was entered, in seconds since 1970, by its number, in order."""
+        key = {"batches": "sequence", "models": "version", "iterations": "number"}[table]
+        return dict(self._db.execute(f"SELECT {key}, time FROM {table} ORDER BY {key}"))
 
     def dump(self) -> Iterator[tuple[Any, ...]]:
         """Yield every row of every table, with the table's name first."""

@@ -275,9 +275,10 @@ def find_unknown_files(ledger: Ledger) -> Iterator[str]:
     for path in unknown:
         remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
+    known = known_files(ledger)
     for pack in list_packs(ledger.folder):
         try:
-            strange = set(list_packed(pack)) - known_files(ledger)
+            strange = set(list_packed(pack)) - known
         except (OSError, ValueError) as error:
             yield f"games/{pack.name} cannot be read: {error}"
             continue

@@ -33,7 +33,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import RUNS, resolve_run_folder
+from keima.base.run_folder import RECORD_NAME, RUNS, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import handle_interrupts
@@ -41,7 +41,6 @@ from keima.base.system.start import check_file_is_readable, parse_before_imports
 from keima.config.flags import whole
 
 SAMPLED_GAMES = 32
-RECORD_NAME = "record.json"  # of keima.play.speedrun.record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -82,16 +81,15 @@ from rich.console import Console
 
 from keima.base.named import find_experiment, find_target
 from keima.base.reports.text import printable_line
-from keima.cli.playing.progress import show_progress
 from keima.cli.reports.audit import audit
+from keima.cli.training.speedrun import judge_model
 from keima.config.load import load_settings
 from keima.config.own_modules import is_own
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from keima.data.ledger_rows import model_path
 from keima.games import load_game
 from keima.play.arena.slices import SliceFailed
-from keima.play.network_loader import SETTINGS, load_network_from_model
-from keima.play.speedrun.judge import judge_network
+from keima.play.network_loader import SETTINGS
 from keima.play.speedrun.record import Record, read_record
 from keima.play.speedrun.target import load_target
 from keima.play.speedrun.verify import (
@@ -169,15 +167,18 @@ def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Co
         yield check_network(ledger, game, run, record)
     if not model_path(run, record.model_version).is_file():
         return
-    with show_progress("measuring again", target.match.games if target.match else 0, console) as show:
-        again = judge_network(
+    yield check_strength(
+        record,
+        judge_model(
+            run,
+            record.model_version,
             target,
-            load_network_from_model(model_path(run, record.model_version)),
             seed=arguments.seed,
             processes=arguments.processes,
-            on_progress=lambda tally: show(tally.ended, tally.moves),
-        )
-    yield check_strength(record, again)
+            title="measuring again",
+            console=console,
+        ),
+    )
 
 
 def print_finding(finding: Finding, console: Console) -> None:

@@ -84,6 +84,7 @@ from keima.base.reports.formats import format_duration
 from keima.base.system.machine import describe_machine
 from keima.cli.playing.progress import show_progress
 from keima.cli.reports.audit import recorded_core_hours
+from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings, versions
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, read_ledger
 from keima.data.ledger_rows import model_path
@@ -138,12 +139,13 @@ def check_race(target: Target, config: Path, run: Path, changes: Mapping[str, ob
         raise ValueError(f"{config} trains another game than the target's experiment {target.config}")
     if settings.run.minutes is None and settings.run.iterations is None:
         raise ValueError(f"{config} sets no run.minutes: give --minutes, as the learning rate is planned for the time")
+    game = load_game(own.game.name, **own.game.options)
     if (run / LEDGER_NAME).exists():
         with read_ledger(run) as ledger:
-            if (ledger.game, ledger.options) != (own.game.name, load_game(own.game.name, **own.game.options).options):
+            if not is_of_game(ledger, game):
                 raise ValueError(f"{run} is a run of another game: name another folder with --run-dir")
     if target.match:
-        find_opponent(load_game(own.game.name, **own.game.options), target.match.opponent)
+        find_opponent(game, target.match.opponent)
 
 
 def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
@@ -174,6 +176,25 @@ def has_ended(run: Path) -> bool:
     return by_time or (limits.iterations is not None and len(rows) >= limits.iterations)
 
 
+def judge_model(
+    run: Path, version: int, target: Target, *, seed: int, processes: int, title: str, console: Console
+) -> Judgement:
+    """Measure a model of a run as a target says, and show the progress under a title meanwhile.
+
+    Raises:
+        ValueError, OSError, SliceFailed: as ``judge_network`` and ``load_network_from_model``.
+    """
+    playable = load_network_from_model(model_path(run, version))
+    with show_progress(title, target.games, console) as show:
+        return judge_network(
+            target,
+            playable,
+            seed=seed,
+            processes=processes,
+            on_progress=lambda tally: show(tally.ended, tally.moves),
+        )
+
+
 def judge(name: str, target: Target, arguments: argparse.Namespace, console: Console) -> int:
     """Find the first model that meets the target, and write the record; returns the exit code."""
     run = arguments.run_dir
@@ -186,18 +207,17 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
     console.print(
         f"Target: {target.title}; {goal_text(target)}, with {target.simulations} simulations.", soft_wrap=True
     )
-    games = target.match.games if target.match else 0
 
     def measure(version: int) -> Judgement:
-        playable = load_network_from_model(model_path(run, version))
-        with show_progress(f"model {version}", games, console) as show:
-            found = judge_network(
-                target,
-                playable,
-                seed=arguments.judge_seed,
-                processes=arguments.processes,
-                on_progress=lambda tally: show(tally.ended, tally.moves),
-            )
+        found = judge_model(
+            run,
+            version,
+            target,
+            seed=arguments.judge_seed,
+            processes=arguments.processes,
+            title=f"model {version}",
+            console=console,
+        )
         when = format_duration(find_clock(rows, version)["seconds"])
         met = "met" if found.met else "not met"
         console.print(f"  model {version}, {when}: {judgement_text(target, found)}: {met}", soft_wrap=True)

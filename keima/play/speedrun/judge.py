@@ -22,10 +22,6 @@ OPENING_PLIES = 4  # random moves that begin each pair of games
 OnProgress = Callable[[Tally], None]
 
 
-def _ignore(tally: Tally) -> None:
-    """Show nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
     """The strength of a network, as a target measures it, with its 95 % interval."""
@@ -43,7 +39,7 @@ def judge_network(
     *,
     seed: int,
     processes: int,
-    on_progress: OnProgress = _ignore,
+    on_progress: OnProgress,
 ) -> Judgement:
     """Measure a network as a target says.
 
@@ -60,7 +56,7 @@ def judge_network(
     """
     network = playable.spec(target.simulations, None)
     if target.errors:
-        return _count_errors(target.errors.most, playable.game, network, seed)
+        return _count_errors(target, playable.game, network, seed)
     assert target.match
     match = play_pairs(
         playable.game,
@@ -73,10 +69,11 @@ def judge_network(
         on_progress=on_progress,
     )
     low, high = match.interval
-    return Judgement(value=match.score, low=low, high=high, count=target.match.games, met=low > target.match.least)
+    met = target.is_met(low=low, high=high)
+    return Judgement(value=match.score, low=low, high=high, count=target.match.games, met=met)
 
 
-def _count_errors(most: float, game: Game, network: NetworkSpec, seed: int) -> Judgement:
+def _count_errors(target: Target, game: Game, network: NetworkSpec, seed: int) -> Judgement:
     positions = load_positions(game)
     if positions is None:
         raise ValueError(f"{game.name} has no positions with exact values: its target must be a match")
@@ -85,7 +82,8 @@ def _count_errors(most: float, game: Game, network: NetworkSpec, seed: int) -> J
         player = make_player(game, network, seed, stack)
         errors = count_errors(positions, player.choose(positions.states))
     low, high = errors.interval
-    return Judgement(value=errors.share, low=low, high=high, count=errors.positions, met=high < most)
+    met = target.is_met(low=low, high=high)
+    return Judgement(value=errors.share, low=low, high=high, count=errors.positions, met=met)
 
 
 def find_opponent(game: Game, name: str) -> Entrant:

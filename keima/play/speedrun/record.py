@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keima.base.files import read_limited, sha256_hex, write_atomically
+from keima.base.run_folder import RECORD_NAME
 from keima.data.ledger import Ledger
 from keima.play.network_loader import SETTINGS
 from keima.play.speedrun.judge import Judgement
 from keima.play.speedrun.target import Target
 
-RECORD = "record.json"  # in the run's folder
 MAX_BYTES = 1_000_000
 
 
@@ -76,7 +76,7 @@ def hash_config(run: Path) -> str:
 
 def write_record(run: Path, record: Record) -> Path:
     """Write a record into the folder of its run, and return its path."""
-    path = run / RECORD
+    path = run / RECORD_NAME
     write_atomically(path, (record.model_dump_json(indent=1) + "\n").encode())
     return path
 
@@ -88,9 +88,9 @@ def read_record(run: Path) -> Record:
         ValueError: there is none, or it is damaged.
         OSError: it cannot be read.
     """
-    path = run / RECORD
+    path = run / RECORD_NAME
     if not path.is_file():
-        raise ValueError(f"{run} has no {RECORD}: keima speedrun writes one when a run meets its target")
+        raise ValueError(f"{run} has no {RECORD_NAME}: keima speedrun writes one when a run meets its target")
     try:
         return Record.model_validate_json(read_limited(path, MAX_BYTES))
     except ValidationError as error:

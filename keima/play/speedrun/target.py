@@ -52,6 +52,15 @@ class Target(Section):
             raise ValueError("give either errors or match")
         return self
 
+    @property
+    def games(self) -> int:
+        """Of the match; 0 without one."""
+        return self.match.games if self.match else 0
+
+    def is_met(self, *, low: float, high: float) -> bool:
+        """Return whether a share of errors, or of points, with this interval meets the target."""
+        return high < self.errors.most if self.errors else self.match is not None and low > self.match.least
+
 
 def list_targets() -> dict[str, Target]:
     """Return the shipped targets, by name."""

@@ -100,10 +100,7 @@ def check_target(record: Record, target: Target) -> Finding:
     problems = []
     if record.target != target:
         problems.append(f"the target {record.name} in the record is another than the one here")
-    found = record.judgement
-    if target.errors and not found.high < target.errors.most:
-        problems.append("by its own figures the record does not meet its target")
-    if target.match and not found.low > target.match.least:
+    if not target.is_met(low=record.judgement.low, high=record.judgement.high):
         problems.append("by its own figures the record does not meet its target")
     return Finding(subject="target", text=target.title, problems=tuple(problems))
 
@@ -113,7 +110,7 @@ def check_clock(record: Record, ledger: Ledger, settings: Settings) -> Finding:
 
     Between iterations both clocks advance alike. Only while the run is interrupted does the run's clock stand still.
     """
-    rows, entered = ledger.iterations(), ledger.times("iterations")
+    rows, entered = ledger.iterations(), list(ledger.times("iterations").values())
     seconds = np.array([row["seconds"] for row in rows])
     problems = list[str]()
     if [row["iteration"] for row in rows] != list(range(1, len(rows) + 1)):
@@ -145,13 +142,11 @@ def check_clock(record: Record, ledger: Ledger, settings: Settings) -> Finding:
 
 def _check_order(ledger: Ledger) -> Iterator[str]:
     """Yield where something was entered before what it follows from."""
-    published = dict(zip((row.version for row in ledger.models()), ledger.times("models"), strict=True))
-    batches = ledger.batches()
-    times = ledger.times("batches")
-    if any(later < earlier - CLOCK_SECONDS for earlier, later in pairwise(times)):
+    published, received = ledger.times("models"), ledger.times("batches")
+    if any(later < earlier - CLOCK_SECONDS for earlier, later in pairwise(received.values())):
         yield "batches were not received in their order"
-    for row, entered in zip(batches, times, strict=True):
-        if row.last_model and entered + CLOCK_SECONDS < published.get(row.last_model, np.inf):
+    for row in ledger.batches():
+        if row.last_model and received[row.sequence] + CLOCK_SECONDS < published.get(row.last_model, np.inf):
             yield f"batch {row.id} was received before the model {row.last_model} that it was played with"
             return
 
@@ -257,18 +252,24 @@ def count_agreeing(found: Sequence[Agreement]) -> tuple[int, int]:
     return len(compared), sum(agreement.distance is not None and agreement.distance <= AGREES for agreement in compared)
 
 
+def _load_evaluator(game: Game, run: Path, version: int, *, max_batch: int) -> Evaluator:
+    """Load a version of a run's network, on the processor."""
+    network = load_model_file(model_path(run, version)).build(game)
+    return Evaluator(network, game, device="cpu", max_batch=max_batch)
+
+
 def check_games(ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, games: int) -> Finding:
     """Play games again by their seeds with the networks that the ledger names, and compare moves and visits."""
     use_threads(1)
     found, own = list[Agreement](), list[Agreement]()  # own: of games that began with the record's network
     moves, evaluations, here = 0, 0, 0.0
     chosen = choose_games(ledger, run, games=games)
-    chosen[record.model_version] = find_games_of(ledger, run, record.model_version, games=OWN_GAMES)
+    if model_path(run, record.model_version).is_file():
+        chosen[record.model_version] = find_games_of(ledger, run, record.model_version, games=OWN_GAMES)
     for version, records in chosen.items():
-        if not records or not model_path(run, version).is_file():
+        if not records:
             continue
-        network = load_model_file(model_path(run, version)).build(game)
-        evaluate = Evaluator(network, game, device="cpu", max_batch=PARALLEL_GAMES)
+        evaluate = _load_evaluator(game, run, version, max_batch=PARALLEL_GAMES)
         agreements, evaluated = reproduce_games(game, evaluate, settings.search, records)
         found += agreements
         own += agreements if version == record.model_version else []
@@ -343,9 +344,7 @@ def _find_policies(
     game: Game, run: Path, version: int, observations: Planes, legal: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Return the logarithms of a version's policies over the legal actions, ``[N, A]``; of others a tiny number's."""
-    evaluate = Evaluator(
-        load_model_file(model_path(run, version)).build(game), game, device="cpu", max_batch=len(observations)
-    )
+    evaluate = _load_evaluator(game, run, version, max_batch=len(observations))
     logits = np.where(legal, evaluate(observations)[0].astype(np.float64), -np.inf)
     logits -= logits.max(1, keepdims=True)
     policies = logits - np.log(np.exp(logits).sum(1, keepdims=True))

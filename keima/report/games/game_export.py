@@ -49,15 +49,14 @@ def read_exported_games(run: Path, *, name: str, form: str) -> Iterator[Exported
         OSError: a file of games is missing or unreadable.
     """
     with read_ledger(run) as ledger:
-        game, rows = load_game_of_run(ledger), ledger.received_batches()
-        times = dict(zip((row.id for row in ledger.batches()), ledger.times("batches"), strict=True))
+        game, rows, times = load_game_of_run(ledger), ledger.received_batches(), ledger.times("batches")
     if game.name != name:
         raise ValueError(f"{run} is a run of {game.name}: only games of {name} can be written as {form}")
     number = 0
     for row in rows:
         if row.worker not in SEED_ACCOUNTS.values():
             batch = load_received(run, row)
-            received = datetime.fromtimestamp(times[row.id], UTC)
+            received = datetime.fromtimestamp(times[row.sequence], UTC)
             for index in range(batch.num_games):
                 yield ExportedGame(
                     game=game,

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from keima.base.files import sha256_hex
+from keima.base.run_folder import RECORD_NAME
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import main as speedrun
 from keima.data.ledger import read_ledger
 from keima.data.packs import games_path
 from keima.data.records import decode_batch, encode_batch
 from keima.networks.files.model import encode_model
-from keima.play.speedrun.record import RECORD, hash_config, hash_ledger, read_record
+from keima.play.speedrun.record import hash_config, hash_ledger, read_record
 from keima.trainers.run import local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
@@ -48,15 +49,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded(folder: Path) -> Path:
     """The run with its record, of a model in the middle."""
     assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
-    path = folder / "run" / RECORD
+    path = folder / "run" / RECORD_NAME
     record = json.loads(path.read_text())
     with read_ledger(folder / "run") as ledger:
-        row, model = ledger.iterations()[5], ledger.models()[-2]
-    record |= {"model_version": row["model_version"], "seconds": row["seconds"]}
-    record |= {"games": row["total_games"], "positions": row["total_positions"]}
-    with read_ledger(folder / "run") as ledger:
+        row = ledger.iterations()[5]
         model = next(each for each in ledger.models() if each.version == row["model_version"])
-    path.write_text(json.dumps(record | {"model_sha256": model.sha256}))
+    record |= {"model_version": model.version, "model_sha256": model.sha256, "seconds": row["seconds"]}
+    record |= {"games": row["total_games"], "positions": row["total_positions"]}
+    path.write_text(json.dumps(record))
     return folder / "run"
 
 
@@ -76,10 +76,10 @@ def checked(run: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> tupl
 
 def forge(run: Path, **changes: Any) -> None:
     """Change the record, and let it fit the books again, as a careful forger does."""
-    record = json.loads((run / RECORD).read_text()) | changes
+    record = json.loads((run / RECORD_NAME).read_text()) | changes
     with read_ledger(run) as ledger:
         record |= {"ledger_sha256": hash_ledger(ledger), "config_sha256": hash_config(run)}
-    (run / RECORD).write_text(json.dumps(record))
+    (run / RECORD_NAME).write_text(json.dumps(record))
 
 
 def sql(run: Path, text: str, *values: Any) -> None:
@@ -229,9 +229,9 @@ def test_books_that_have_changed_since_are_refused(
 
 
 def test_a_damaged_record_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (copy / RECORD).write_text("{}")
+    (copy / RECORD_NAME).write_text("{}")
     assert verify([str(copy)]) == 2
-    assert RECORD in capsys.readouterr().err
+    assert RECORD_NAME in capsys.readouterr().err
 
 
 def test_a_race_without_an_end_or_of_another_game_does_not_begin(
