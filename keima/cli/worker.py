@@ -28,18 +28,30 @@ from pathlib import Path
 from types import FrameType
 
 from keima.base.system.command_line import CommandLine
+from keima.base.system.confinement import confine_process
 from keima.base.system.logs import set_log_handler
 from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
 from keima.cluster.agent.process import CommandFailed, claim_place, hold_lock, release_place
 from keima.config.descriptions import describe_setting
 from keima.config.flags import whole
+from keima.config.own_modules import PACKAGE_FOLDERS
 from keima.games import GAMES
+from keima.paths import CACHE, PACKAGE, SOURCE, workspace
 from keima.worker import WORKER_CLASS
 
 log = logging.getLogger("start_worker")
 
 LOG_BYTES = 4 * 2**20  # and the same for the rotated file
 ALREADY_RUNNING = 3
+CONFINED = "confined"  # the folder in the cache that is the cache of all confined workers
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "etc", "proc", "sys", "opt", "nix/store", "gnu/store")
+GPU_DEVICES = ("nvidia*", "nvhost*", "nvmap", "dxg", "kfd", "dri", "shm")  # in /dev; libraries share memory in the last
+# The environment of a confined worker: what these programs read. The rest may hold passwords.
+KEPT_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TZ", "USER", "VIRTUAL_ENV")
+KEPT_PREFIXES = (
+    *("CONDA_PREFIX", "CUDA", "GPU_", "HIP_", "KMP_", "LC_", "LD_LIBRARY_PATH", "MKL_", "NUMBA_", "NVIDIA_", "OMP_"),
+    *("OPENBLAS_", "PYTHON", "PYTORCH_", "ROCR_", "TORCH_"),
+)
 ENDED_SECONDS = (
     120.0  # for the lock of a process to be free that a scheduler has ended; NFS needs 90 if its machine died
 )
@@ -51,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse(argv)
     folder = arguments.folder
+    if arguments.confined and CACHE.name != CONFINED:
+        restart_with_own_cache()
     start_log(arguments.log)
     if arguments.test_games:
         restrict_to_device(arguments.gpu)
@@ -82,6 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         platform.python_version(),
         "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
     )
+    if arguments.confined:
+        own_class = arguments.worker_class != WORKER_CLASS
+        confine(folder, gpu=assigned or arguments.gpu is not None, log_file=arguments.log, own_class=own_class)
     try:
         play_in_worker_folder(folder, arguments.worker_class, device="cuda" if assigned else device_name(arguments.gpu))
     except Exception:
@@ -117,8 +134,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     scheduled = "run as a job of a scheduler such as Slurm: on the GPU that it assigned, in place of an ended job"
     parser.add_argument("--scheduled", action="store_true", help=scheduled)
+    confined = "without network, and without write access outside the worker's folder and a cache of its own; the log "
+    confined += "says what this system can enforce"
+    parser.add_argument("--confined", action="store_true", help=confined)
     parser.add_argument("--log", type=Path, metavar="FILE", help="log file (default: the terminal)")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.confined and not arguments.folder:
+        parser.error("--confined needs --folder")
+    return arguments
 
 
 def forget_ended_process(folder: Path) -> None:
@@ -135,6 +158,54 @@ def forget_ended_process(folder: Path) -> None:
             f"another worker still holds the lock of {folder} after {ENDED_SECONDS:.0f} s, perhaps on another machine"
         )
         raise CommandFailed(text, "busy") from error
+
+
+def restart_with_own_cache() -> None:
+    """Start this program again in its process, with a cache for confined workers and an environment without secrets.
+
+    Compiled code is loaded as numba stores it, by unpickling, which runs what the file says. So a program that is not
+    confined must never read what a confined one could write.
+    """
+    kept = {name: text for name, text in os.environ.items() if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**kept, "KEIMA_CACHE": str(CACHE / CONFINED)})
+
+
+def confine(folder: Path, *, gpu: bool, log_file: Path | None, own_class: bool) -> None:
+    """Confine this process to the worker's folder, the cache and the code that it runs, and log what holds.
+
+    Args:
+        folder: the worker's; temporary files go there too.
+        gpu: whether it uses one.
+        log_file: that it writes.
+        own_class: whether the worker's class is in the workspace.
+    """
+    code = [*find_code(), *([workspace()] if own_class else [])]
+    temporary = folder.resolve() / "tmp"
+    for place in (temporary, CACHE):
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ |= {"TMPDIR": str(temporary), "HOME": str(CACHE)}  # where libraries put their files and caches
+    devices = [path for name in GPU_DEVICES for path in Path("/dev").glob(name)] if gpu else []
+    held = confine_process(writable=[folder, CACHE, *([log_file] if log_file else []), *devices], readable=code)
+    log.info("confined: %s", held.describe())
+    for sentence in held.missing:
+        log.warning("%s", sentence)
+
+
+def find_code() -> list[Path]:
+    """Return where the system, this interpreter, its packages and libraries, and Keima's code are.
+
+    A folder with the user's home in it is left out, and so is the checkout, for its runs and settings.
+    """
+    home = Path.home().resolve()
+    named = os.pathsep.join(os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH")).split(os.pathsep)
+    packages = [path for path in sys.path if Path(path).name in PACKAGE_FOLDERS]
+    folders = [Path(path).resolve() for path in [*named, *packages] if path]
+    return [
+        *(Path("/", name) for name in SYSTEM),
+        *map(Path, {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}),
+        PACKAGE,
+        *(folder for folder in folders if folder != SOURCE and folder not in (home, *home.parents)),
+    ]
 
 
 def restrict_to_device(gpu: int | None) -> None:
@@ -231,11 +302,18 @@ def start_log(path: Path | None) -> None:
 
 
 class LogFile(RotatingFileHandler):
-    """A log file that is rotated when it is full; what libraries write to standard error goes to the new one too."""
+    """A log file that is rotated when it is full; what libraries write to standard error goes to the new one too.
+
+    A confined worker may write the file, but no other in its folder: then it is emptied instead.
+    """
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
         """Rotate the file."""
-        super().doRollover()
+        try:
+            super().doRollover()
+        except PermissionError:
+            self.stream = self._open()
+            self.stream.truncate(0)
         if self.stream is None:
             return
         for descriptor in (1, 2):
