@@ -74,6 +74,7 @@ class Granting:
         log_event: Callable[[str], None],
     ) -> None:
         self._training, self._ahead = settings.training, settings.self_play.games_per_worker
+        self._may_others_join = settings.distributed.enabled and settings.distributed.crowd is not None
         self._ledger, self._backend, self._clock, self._log_event = ledger, backend, clock, log_event
         self._idle: dict[
             str, tuple[float, int]
@@ -94,10 +95,13 @@ class Granting:
             games_here: games received for the current iteration.
 
         Raises:
-            NobodyPlays: no worker is left.
+            NobodyPlays: no worker is left, and none can join.
         """
         self._take_back()
-        workers = self._backend.workers
+        distrusted = self._ledger.distrusted()
+        workers = [worker for worker in self._backend.workers if worker not in distrusted]
+        if not workers and (self._may_others_join or distrusted):
+            return
         if not workers:
             raise NobodyPlays(
                 "no workers are left: all have failed repeatedly; see their logs in the run's folder, workers/*/logs"
@@ -146,15 +150,17 @@ class Granting:
 
     def in_turn(self, batches: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
         """Return the batches to receive now; in synchronous mode one worker at a time, for a reproducible order."""
-        workers = self._backend.workers
         if self._training.asynchronous:
             return batches
+        workers = [worker for worker in self._backend.workers if worker not in self._ledger.distrusted()]
         turn = next((worker for worker in workers if self._ledger.account(worker).outstanding > 0), None)
         return [batch for batch in batches if batch.worker == turn or batch.worker not in workers]
 
     def _take_back(self) -> None:
         """Withdraw games that workers will not begin; only then may others get them."""
         for worker, unstarted in self._backend.withdrawn().items():
+            if worker in self._ledger.distrusted():  # which owes nothing any more
+                continue
             games = min(unstarted, self._ledger.account(worker).outstanding)
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
@@ -184,5 +190,6 @@ class Granting:
         self._sent_of = accounts
 
     def _send_account(self, account: WorkerAccount) -> None:
-        self._backend.grant(account.name, granted=account.granted, delivered=account.next_game)
+        granted = account.next_game if account.name in self._ledger.distrusted() else account.granted
+        self._backend.grant(account.name, granted=granted, delivered=account.next_game)
         self._sent[account.name] = account

@@ -31,6 +31,7 @@ from keima.base.steps import Steps, Turns, run_steps
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
+from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
 from keima.coach.forecast import Law, add_forecast, forecast_end
 from keima.coach.granting import Granting
@@ -126,6 +127,16 @@ class Coach:
             clock=clock,
             log_event=self.log_event,
         )
+        self._distrusting = Distrusting(
+            run_dir=run_dir,
+            settings=settings,
+            ledger=ledger,
+            backend=backend,
+            receiving=self.receiving,
+            retries=self._retries,
+            clock=clock,
+            log_event=self.log_event,
+        )
         self._measuring = Measuring(
             evaluation,
             run_dir=run_dir,
@@ -186,6 +197,7 @@ class Coach:
         """Let the workers hand over their finished games, and store everything."""
         self._waiting.enter_phase("ending")
         self._measuring.stop()
+        self._distrusting.close()
         self.backend.close()
         self.receiving.receive(self.backend.collect())
         self.save()
@@ -234,7 +246,7 @@ class Coach:
         steps = int(self.state.owed_samples // training.batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
-        while steps > 0 and not self._bounds.is_time_up():
+        while steps > 0 and self.window.num_positions > 0 and not self._bounds.is_time_up():
             count = min(STEPS_BETWEEN_POLLS, steps, every - fresh)
             progress = self._bounds.share_done(self.state.iteration)
             reports.append(
@@ -409,6 +421,7 @@ class Coach:
             raise StopRequested
         waiting = self.backend.collect()
         self._ends = last_batch_ends((batch.worker, batch.batch_id) for batch in waiting)
+        self._distrusting.poll()
         taken = 0
         if ingest:
             taken = self.receiving.receive(self._granting.in_turn(waiting))

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from keima.base.random import seed_stream
 from keima.base.reports.run_reports import Observer, report_event
 from keima.base.run_folder import LEDGER_NAME
@@ -18,17 +16,17 @@ from keima.coach.forecast import read_laws
 from keima.coach.loop import Coach
 from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, send_command, share_state
 from keima.coach.ranks.learners import make_learner
+from keima.coach.receiving import refill_window
 from keima.config.schema import Settings
 from keima.data.imports.seed_games import ingest_seed_games
-from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import load_if_intact, recover_batches
-from keima.data.records import GameBatch
+from keima.data.ledger import open_ledger
+from keima.data.receive import recover_batches
 from keima.evaluation.remote_matches import RemoteMatches
 from keima.evaluation.strength import Strength, check_evaluation_settings
 from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoint, Checkpoints
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.replay.window import ReplayWindow, sampling_weights
+from keima.replay.window import ReplayWindow
 
 log = logging.getLogger(__name__)
 
@@ -149,34 +147,3 @@ def restore_state(checkpoint: Checkpoint | None, *, seconds: float = 0.0) -> Coa
         return CoachState(**checkpoint.coach)
     except TypeError as error:
         raise ValueError(f"{checkpoint.path} was written by another version of this program: {error}") from error
-
-
-def refill_window(
-    window: ReplayWindow,
-    ledger: Ledger,
-    settings: Settings,
-    state: CoachState,
-    *,
-    log_event: Callable[[str], None] = log.warning,
-) -> ReplayWindow:
-    """Restore the window of the checkpoint from the newest batches up to its sequence number.
-
-    ``Receiving.restore`` adds later batches as new.
-    """
-    capacity = window_capacity(settings.training.window, state.total_samples)
-    window.resize(capacity)
-    rows = ledger.received_batches(up_to=state.window_sequence)
-    newest: list[GameBatch] = []
-    samples = 0
-    for row in reversed(rows):
-        batch = load_if_intact(ledger.folder, row, log_event=log_event)
-        if batch is None:
-            continue
-        newest.append(batch)
-        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight)
-        samples += int(np.count_nonzero(weights))
-        if samples > capacity:
-            break
-    for batch in reversed(newest):
-        window.add(batch)
-    return window

@@ -1,8 +1,11 @@
 """From batches in the workers' outboxes to the ledger, the replay window and the iteration's tally."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from keima.base.reports.run_reports import SelfPlayReport
 from keima.base.retry_log import RetryLog
@@ -16,7 +19,9 @@ from keima.data.ledger import Ledger
 from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_batches
 from keima.data.records import GameBatch
 from keima.games import Game
-from keima.replay.window import ReplayWindow
+from keima.replay.window import ReplayWindow, sampling_weights
+
+log = logging.getLogger(__name__)
 
 BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
 
@@ -61,6 +66,7 @@ class Receiving:
 
     def restore(self) -> None:
         """Recount the games of the unfinished iteration, and take in batches received after the checkpoint."""
+        has_lies = False
         for row in self._ledger.received_batches(after=self._state.iteration_sequence):
             batch = load_if_intact(self._run_dir, row, log_event=self._log_event)
             if batch and row.worker not in SEED_ACCOUNTS.values():
@@ -69,7 +75,15 @@ class Receiving:
                 self._count(row.games, row.positions, row.sequence)
                 if batch:
                     self._add_to_window(batch)
+                    has_lies |= row.worker in self._ledger.distrusted()
+        if has_lies:  # they counted before they were known as such
+            self.rebuild_window()
         self.tally.earlier = self.tally.games
+
+    def rebuild_window(self) -> None:
+        """Fill the window anew from the ledger, without the games of distrusted workers."""
+        self._window.clear()
+        refill_window(self._window, self._ledger, self._settings, self._state, log_event=self._log_event)
 
     def close_iteration(self) -> SelfPlayReport:
         """Report the games of the iteration, and begin to count those of the next."""
@@ -123,3 +137,34 @@ class Receiving:
         self._state.total_samples += samples
         self._state.owed_samples += samples * self._settings.training.samples_per_position
         self._window.resize(window_capacity(self._settings.training.window, self._state.total_samples))
+
+
+def refill_window(
+    window: ReplayWindow,
+    ledger: Ledger,
+    settings: Settings,
+    state: CoachState,
+    *,
+    log_event: Callable[[str], None] = log.warning,
+) -> ReplayWindow:
+    """Fill an empty window with the newest batches up to the state's sequence number, without those of liars.
+
+    After a checkpoint was read, ``Receiving.restore`` adds later batches as new.
+    """
+    capacity = window_capacity(settings.training.window, state.total_samples)
+    window.resize(capacity)
+    rows = ledger.trusted_batches(up_to=state.window_sequence)
+    newest: list[GameBatch] = []
+    samples = 0
+    for row in reversed(rows):
+        batch = load_if_intact(ledger.folder, row, log_event=log_event)
+        if batch is None:
+            continue
+        newest.append(batch)
+        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight)
+        samples += int(np.count_nonzero(weights))
+        if samples > capacity:
+            break
+    for batch in reversed(newest):
+        window.add(batch)
+    return window

@@ -8,6 +8,9 @@ overlaps another batch, and a lost game leaves a gap. For each worker
 
 where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are
 still to come. Times are for people only; no decision depends on them.
+
+A worker whose games turned out to be lies is distrusted, with the reason. Its batches keep their rows and files and
+count as before, so the books balance; which games are left out of training follows from who played them.
 """
 
 import json
@@ -28,6 +31,7 @@ from keima.config.own_modules import keep_copies
 from keima.data.ledger_rows import (
     ACCOUNT_COLUMNS,
     BATCH_COLUMNS,
+    DISTRUSTED,
     FORMAT,
     TABLES,
     BatchRow,
@@ -65,7 +69,9 @@ class Ledger:
         self._db = connection
         self._kept: dict[str, WorkerAccount] | None = None  # all accounts, of the only writer; else read each time
         self._stale: set[str] = set()  # workers whose kept accounts a write may have changed
+        self._distrusted: dict[str, str] | None = None  # of the only writer; else read each time
         if writes:
+            self._distrusted = self._read_distrusted()
             self._kept = {account.name: account for account in self._query_accounts("ORDER BY name", ())}
         facts = dict(connection.execute("SELECT key, value FROM run"))
         self.run_id: str = facts["run_id"]
@@ -183,6 +189,40 @@ class Ledger:
         """Return the names of all workers of this run, sorted."""
         return [name for (name,) in self._db.execute("SELECT name FROM workers ORDER BY name")]
 
+    # Distrusted workers.
+
+    def distrust(self, workers: Mapping[str, str]) -> None:
+        """Enter that these workers are distrusted, with the reasons, and give up all games that they still owe.
+
+        One that is distrusted already keeps its reason.
+        """
+        with self._change_accounts(*workers):
+            for worker, reason in workers.items():
+                if worker in self.distrusted():
+                    continue
+                self._register_worker(worker)
+                self._db.execute("INSERT OR IGNORE INTO distrusted VALUES (?, ?, ?)", (worker, reason, time.time()))
+                self._insert_event("distrusted", reason, worker)
+                outstanding = self._read_account(worker).outstanding
+                if outstanding > 0:
+                    self.discard(worker, outstanding, "the worker is distrusted")
+        if self._distrusted is not None:
+            self._distrusted = self._read_distrusted()
+
+    def distrusted(self) -> Mapping[str, str]:
+        """Return the distrusted workers with the reasons, sorted by name."""
+        return self._read_distrusted() if self._distrusted is None else self._distrusted
+
+    def trusted_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
+        """Return the received batches as ``received_batches`` does, without those of distrusted workers."""
+        distrusted = self.distrusted()
+        return [row for row in self.received_batches(after=after, up_to=up_to) if row.worker not in distrusted]
+
+    def _read_distrusted(self) -> dict[str, str]:
+        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'distrusted'").fetchone():
+            return {}  # an earlier version wrote it
+        return dict(self._db.execute("SELECT worker, reason FROM distrusted ORDER BY worker"))
+
     # Batches.
 
     def batch(self, batch_id: str) -> BatchRow | None:
@@ -190,9 +230,9 @@ class Ledger:
         rows = self._query_batches("WHERE id = ?", (batch_id,))
         return rows[0] if rows else None
 
-    def batches(self) -> list[BatchRow]:
-        """Return all batches, received and quarantined, in order of receipt."""
-        return self._query_batches("ORDER BY sequence", ())
+    def batches(self, *, after: int = 0) -> list[BatchRow]:
+        """Return all batches, received and quarantined, with ``after`` < sequence, in order of receipt."""
+        return self._query_batches("WHERE sequence > ? ORDER BY sequence", (after,))
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
         """Return the received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
@@ -319,6 +359,7 @@ class Ledger:
         for table in ("run", "workers", "batches", "models", "iterations", "events", "matches", "ratings"):
             for row in self._db.execute(f"SELECT * FROM {table} ORDER BY 1"):
                 yield (table, *row)
+        yield from (("distrusted", *row) for row in self.distrusted().items())
 
     @contextmanager
     def _change_accounts(self, *workers: str) -> Iterator[None]:
@@ -396,6 +437,7 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
                 f"{folder} is a run of {_describe_game(*theirs)}, not of {_describe_game(*ours)}: "
                 "choose another run name"
             )
+        connection.execute(DISTRUSTED)
         return ledger
 
 

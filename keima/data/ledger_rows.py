@@ -8,6 +8,11 @@ from keima.base.files import sha256_hex
 FORMAT = 1  # raised when the tables change
 RECEIVED, QUARANTINED = "received", "quarantined"  # states of a batch
 
+DISTRUSTED = """CREATE TABLE IF NOT EXISTS distrusted ( -- ledgers of earlier versions get it when they are written to
+    worker TEXT PRIMARY KEY REFERENCES workers (name),
+    reason TEXT NOT NULL,
+    time REAL NOT NULL
+)"""
 TABLES = (
     "CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE workers (
@@ -58,6 +63,7 @@ TABLES = (
     time REAL NOT NULL
 )""",
     "CREATE TABLE ratings (player TEXT PRIMARY KEY, elo REAL NOT NULL, margin REAL NOT NULL, time REAL NOT NULL)",
+    DISTRUSTED,
 )
 
 

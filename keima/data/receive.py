@@ -122,6 +122,8 @@ def _receive_file(
         batch = _decode_checked(ledger, worker, batch_id, data)
     except CorruptBatch as error:
         return _quarantine(ledger, worker, entry, data, str(error))
+    if distrust := ledger.distrusted().get(worker):
+        return _quarantine(ledger, worker, entry, data, f"the worker is distrusted: {distrust}", batch)
     try:
         verify_batch(batch, game)
     except CorruptBatch as error:

@@ -200,6 +200,23 @@ class ReplayWindow:
         raise_kept_error()
         return targets
 
+    def clear(self) -> None:
+        """Remove all games; the capacity stays."""
+        self._columns = None
+        for column in (
+            self._lengths,
+            self._sampled,
+            self._ownership,
+            self._score_leads,
+            self._actions,
+            self._values,
+            self._weights,
+            self._policy_sizes,
+            self._policy_actions,
+            self._policy_weights,
+        ):
+            column.drop(len(column.rows))
+
     def resize(self, capacity_positions: int) -> None:
         """Change the capacity; dropped games do not come back."""
         self._capacity, self._columns = capacity_positions, None

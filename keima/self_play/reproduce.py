@@ -64,18 +64,22 @@ def compare_games(recorded: GameRecord, again: GameRecord) -> Agreement:
             distances.append(1.0)
             break
         if recorded.flags[ply] & FULL_SEARCH:
-            distances.append(_distance(_policy_at(recorded, ply), _policy_at(again, ply)))
+            first, second = (policy_at(record, _entries_at(record, ply)) for record in (recorded, again))
+            distances.append(policy_distance(first, second))
     return Agreement(plies=len(recorded.actions), same=same, distances=tuple(distances))
 
 
-def _policy_at(record: GameRecord, ply: int) -> dict[int, float]:
-    """Return the policy target of a fully searched position, by action."""
-    first = int(record.policy_sizes[:ply].sum())
-    entries = slice(first, first + int(record.policy_sizes[ply]))
+def policy_at(record: GameRecord, entries: slice) -> dict[int, float]:
+    """Return a policy target, by action; ``entries`` are its own among those of the game."""
     weights: NDArray[np.float64] = record.policy_weights[entries] / record.policy_weights[entries].sum(dtype=np.float64)
     return dict(zip(record.policy_actions[entries].tolist(), weights.tolist(), strict=True))
 
 
-def _distance(first: dict[int, float], second: dict[int, float]) -> float:
-    """Return the total variation distance: half the sum of |p - q|."""
+def policy_distance(first: dict[int, float], second: dict[int, float]) -> float:
+    """Return the total variation distance of two policies: half the sum of |p - q|, from 0 to 1."""
     return sum(abs(first.get(action, 0.0) - second.get(action, 0.0)) for action in first.keys() | second.keys()) / 2
+
+
+def _entries_at(record: GameRecord, ply: int) -> slice:
+    first = int(record.policy_sizes[:ply].sum())
+    return slice(first, first + int(record.policy_sizes[ply]))

@@ -1,16 +1,13 @@
 """The models in a worker's inbox: whole files, and deltas to the worker's previous model (``model_push``)."""
 
-import re
 from pathlib import Path
 
 from keima.base.files import read_limited, write_atomically
 from keima.networks.files.container import MAX_MODEL_BYTES, Content, decode_content, encode_content
 from keima.networks.files.delta import expand_delta
 from keima.networks.files.model import Model, unpack_model
-from keima.worker.model_push import DELTA_NAME, WholeModelNeeded
+from keima.worker.model_push import DELTA_NAME, MODEL_NAME, WholeModelNeeded
 from keima.worker.worker_folder import WorkerFolder
-
-MODEL_NAME = re.compile(r"model-([0-9]{6,})\.(model|from-[0-9]{6,}\.delta)")
 
 
 class ModelInbox:

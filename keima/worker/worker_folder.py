@@ -49,6 +49,7 @@ BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")
 # Also the run; names of earlier versions lack it.
 TAGGED = re.compile(r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$")
 PLAIN = re.compile(r"[a-z0-9]{1,16}")
+CROWD = "crowd-"  # how the names of workers begin that joined from outside (docs/crowd.md)
 OWNERS = "*.owner"  # in an outbox: see ``keima/cluster/agent/owner.py``
 RESULT_NAME = re.compile(JOB_ID + re.escape(RESULT_SUFFIX))
 LOCK_SECONDS = 30.0  # a new process waits this long for an old one to hand over its games
@@ -279,6 +280,16 @@ class WorkerFolder:
                 if time.monotonic() >= deadline:
                     raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
             time.sleep(0.1)
+
+
+def is_crowd_worker(worker: str) -> bool:
+    """Return whether a worker joined from outside, so that nothing that it says is believed."""
+    return worker.startswith(CROWD)
+
+
+def machine_of(worker: str) -> str:
+    """Return what the names of a machine's workers begin with, of a worker that joined from outside."""
+    return worker.rpartition("-")[0]
 
 
 def run_tag(run_id: str) -> str:

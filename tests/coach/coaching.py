@@ -13,11 +13,11 @@ from keima.coach.loop import Coach
 from keima.coach.opening import (
     MakeBackend,
     make_window,
-    refill_window,
     repeatable_run_id,
     restore_state,
 )
 from keima.coach.ranks.learners import make_learner
+from keima.coach.receiving import refill_window
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.learning.checkpoint import Checkpoints

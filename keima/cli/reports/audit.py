@@ -6,8 +6,9 @@
 
 For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
 (quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
-outstanding games are still to come. "Core h" are core hours: the processor time that the worker has used, up to the
-last iteration.
+outstanding games are still to come. Received games of a distrusted worker count as received and are left out of
+training; a note names each such worker, its games and the reason. "Core h" are core hours: the processor time that the
+worker has used, up to the last iteration.
 
 The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
 every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
@@ -97,6 +98,7 @@ class LedgerSnapshot:
     models: list[ModelRow]
     damage: list[str]
     core_hours: dict[str, float]  # by worker; up to the last iteration
+    distrusted: dict[str, str]  # worker and reason
 
     @property
     def received(self) -> list[BatchRow]:
@@ -115,6 +117,7 @@ class Audit:
     positions: int = 0
     bytes: int = 0
     models: int = 0
+    distrusted: dict[str, str] = field(default_factory=dict)  # worker and reason
     replayed: bool = False
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -147,8 +150,9 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
         positions=sum(row.positions for row in snapshot.received),
         bytes=sum(row.bytes for row in snapshot.received),
         models=len(snapshot.models),
+        distrusted=snapshot.distrusted,
         replayed=not quick,
-        notes=excused + list_incomplete_files(folder),
+        notes=excused + list_incomplete_files(folder) + list_distrusted(snapshot),
         problems=problems + gaps,
     )
 
@@ -162,6 +166,7 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
             models=ledger.models(),
             damage=ledger.find_damage(),
             core_hours=core_hours_by_worker([recorded_core_hours(report) for report in ledger.iterations()]),
+            distrusted=dict(ledger.distrusted()),
         )
 
 
@@ -188,6 +193,8 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
     for worker in snapshot.workers:
         if worker.outstanding < 0:
             yield f"worker {worker.name} has delivered {-worker.outstanding:,} games more than it was granted"
+        if worker.outstanding > 0 and worker.name in snapshot.distrusted:
+            yield f"worker {worker.name} is distrusted and still owes {worker.outstanding:,} games"
     yield from find_wrong_sums(snapshot)
     yield from find_duplicate_games(snapshot)
     yield from find_unknown_files(ledger)
@@ -262,6 +269,15 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
                 unexplained.append(text)
             end = max(end, first_game(row) + row.games)
     return unexplained, explained
+
+
+def list_distrusted(snapshot: LedgerSnapshot) -> list[str]:
+    """Return the distrusted workers, each with its games and the reason."""
+    received = {worker.name: worker.received for worker in snapshot.workers}
+    return [
+        f"worker {worker} is distrusted, and its {received.get(worker, 0):,} received games are left out: {reason}"
+        for worker, reason in snapshot.distrusted.items()
+    ]
 
 
 # Files.

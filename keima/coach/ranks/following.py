@@ -44,6 +44,8 @@ def follow_rank_zero(ranks: Ranks) -> None:
                 learner = grow_learner(learner, game, settings, **details)
             case "add":
                 window.add(decode_batch(payload))
+            case "clear":
+                window.clear()
             case "resize":
                 window.resize(**details)
             case "train":

@@ -69,6 +69,11 @@ class LeadingWindow(ReplayWindow):
             send_command(self._ranks, "add", encode_batch(batch))
         return super().add(batch)
 
+    def clear(self) -> None:
+        """See ``ReplayWindow``."""
+        send_command(self._ranks, "clear")
+        super().clear()
+
     def resize(self, capacity_positions: int) -> None:
         """See ``ReplayWindow``."""
         send_command(self._ranks, "resize", capacity_positions=capacity_positions)

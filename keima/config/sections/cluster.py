@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WrapValidator, model_validator
 
 from keima.config.commands import cluster
+from keima.config.sections.crowd import CROWD_WORKER, CrowdSettings
 from keima.config.sections.ray import RAY_WORKER, RaySettings
 from keima.config.sections.slurm import SLURM_NAME, SLURM_WORKER, SlurmSettings
 from keima.config.sections.training import SEED_ACCOUNTS
@@ -41,6 +42,8 @@ class DistributedSettings(Section):
     """Workers in jobs of a Slurm cluster (docs/slurm.md)."""
     ray: RaySettings | None = None
     """Workers in a Ray cluster (docs/ray.md)."""
+    crowd: CrowdSettings | None = None
+    """Machines that join by a link, from anywhere (docs/crowd.md)."""
     compression: bool = True
     """Send models compressed and as deltas; false: send them whole, which saves CPU time."""
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -92,6 +95,8 @@ class DistributedSettings(Section):
             raise ValueError(f"workers: {name} looks like a name of Slurm's workers; give it another `name`")
         for name in sorted(name for name in names if self.ray and RAY_WORKER.fullmatch(name)):
             raise ValueError(f"workers: {name} looks like a name of Ray's workers; give it another `name`")
+        for name in sorted(name for name in names if CROWD_WORKER.fullmatch(name)):
+            raise ValueError(f"workers: {name} looks like a name of workers from outside; give it another `name`")
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(f"workers: {account} is the ledger's account of games from files; choose another name")
         if self.offline_seconds <= self.heartbeat_seconds:
@@ -106,7 +111,7 @@ class DistributedSettings(Section):
     @property
     def has_machines(self) -> bool:
         """Whether any machine is named on which workers can play."""
-        return bool(self.workers) or self.slurm is not None or self.ray is not None
+        return bool(self.workers or self.slurm or self.ray or self.crowd)
 
     @property
     def unused_weights(self) -> str:

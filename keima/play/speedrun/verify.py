@@ -13,10 +13,10 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import seed_stream
 from keima.base.reports.formats import format_duration, format_percent
 from keima.base.system.machine import describe_machine
 from keima.config.schema import Settings
+from keima.data.game_seeds import find_numbers
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import BatchRow, model_path
 from keima.data.packs import read_batch_file
@@ -159,43 +159,24 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
         of_worker = list(rows)
         granted = ledger.account(worker).granted
         starts = sorted({0, *(row.first_game or 0 for row in of_worker)})
-        mine, used = set[int](), set[int]()
+        batches = dict[str, list[int]]()
         for row in of_worker:
             if row.first_model < 1:
                 problems.append(f"batch {row.id} has imported games")
                 continue
-            seeds = read_batch(run, row).seeds.tolist()
+            batches[row.id] = read_batch(run, row).seeds.tolist()
+        wanted = {seed for seeds in batches.values() for seed in seeds}
+        mine = find_numbers(settings.run.seed, worker, wanted, starts=starts, numbers=range(granted))
+        for batch_id, seeds in batches.items():
             games += len(seeds)
-            if not mine.issuperset(seeds):
-                mine |= _find_seeds(settings.run.seed, worker, seeds, starts, used, granted)
             if strange := sum(seed not in mine for seed in seeds):
-                problems.append(f"{strange:,} games of batch {row.id} have seeds that this run does not give")
+                problems.append(f"{strange:,} games of batch {batch_id} have seeds that this run does not give")
             if len(known | set(seeds)) < len(known) + len(seeds):
-                problems.append(f"batch {row.id} has games that another batch has too")
+                problems.append(f"batch {batch_id} has games that another batch has too")
             known |= set(seeds)
     return Finding(
         subject="seeds", text=f"{games:,} games, each with its own seed of the run", problems=_shortened(problems)
     )
-
-
-def _find_seeds(
-    seed: int, worker: str, wanted: Sequence[int], starts: Sequence[int], used: set[int], granted: int
-) -> set[int]:
-    """Return the seeds of a worker's process that gave one of the ``wanted``; a process begins at the end of a batch.
-
-    ``used`` are the starts that were tried before.
-    """
-    found = set[int]()
-    for start in starts:
-        if start in used:
-            continue
-        of_process = {seed_stream(seed, worker, start, number) for number in range(start, granted)}
-        if not of_process.isdisjoint(wanted):
-            used.add(start)
-            found |= of_process
-            if found.issuperset(wanted):
-                break
-    return found
 
 
 def read_batch(run: Path, row: BatchRow) -> GameBatch:

@@ -1,0 +1,88 @@
+"""The files in ``<run>/crowd/`` by which the checker, the Coach and the door tell each other who is distrusted.
+
+    verdicts.jsonl   a line for each liar that the checker has found; it only appends
+    refused.json     {worker: reason} of all distrusted workers of the ledger; the Coach replaces it, the door reads it
+    checker.json     what the checker knows of each worker, from which its next process continues
+
+A line of verdicts is read once it ends; what is not a verdict, such as half a line of a killed process, is skipped.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from keima.base.files import write_atomically
+
+FOLDER = "crowd"  # in the run's folder
+VERDICTS, REFUSED, STATE = "verdicts.jsonl", "refused.json", "checker.json"
+MAX_REASON = 500  # characters
+
+
+def make_folder(run_dir: Path) -> Path:
+    """Return the folder of these files, which is created if it is missing."""
+    folder = run_dir / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def append_verdict(folder: Path, worker: str, reason: str) -> None:
+    """Add a verdict, on the disk when this returns.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    line = json.dumps({"worker": worker, "reason": reason[:MAX_REASON]}).encode() + b"\n"
+    descriptor = os.open(folder / VERDICTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # after the half line of a killed process
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class VerdictReader:
+    """Reads the verdicts of a run as they are added."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path, self._read = run_dir / FOLDER / VERDICTS, 0  # bytes
+
+    def read_new(self) -> dict[str, str]:
+        """Return the verdicts since the last call: worker and reason.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            if self._path.stat().st_size == self._read:
+                return {}
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return {}
+        complete = data[: data.rfind(b"\n") + 1]
+        self._read += len(complete)
+        return dict(found for line in complete.splitlines() if (found := _parse_verdict(line)))
+
+
+def _parse_verdict(line: bytes) -> tuple[str, str] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in ("worker", "reason")):
+        return None
+    return found["worker"], found["reason"][:MAX_REASON]
+
+
+def write_refused(run_dir: Path, distrusted: Mapping[str, str]) -> None:
+    """Replace the list of distrusted workers for the door.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    write_atomically(make_folder(run_dir) / REFUSED, json.dumps(dict(distrusted), sort_keys=True, indent=1).encode())
