@@ -32,6 +32,9 @@ GPU_AS_CORES = 40  # cores that play as fast as a GPU; an H200 has 80 of a Xeon 
 SUDDEN = (
     0.02  # share of positions in which a move ends the game: 0.3 in Connect Four, 0.09 in Lines of Action, 0 in Othello
 )
+# Opening moves that are drawn from the policy, in games that may end at any move: with 10 of 21 plies instead of 2,
+# Connect Four is +49 Elo (+5 to +94) stronger after 13 minutes (docs/results/learning_techniques.md).
+MOST_OPENING_MOVES = 10
 SHORT = 12  # mean plies of a game, up to which the smallest network will do, and every move is searched fully
 SIZES = (  # (blocks, channels) of networks, ascending
     (2, 16), (3, 32), (4, 32), (4, 48), (5, 64), (6, 80), (8, 96), (8, 128), (10, 160), (15, 192), (20, 256),
@@ -219,7 +222,7 @@ def search_settings(game: Game, report: GameReport, simulations: int) -> dict[st
         "full_search_probability": 1.0 if report.mean_plies <= SHORT else FULL_SHARE,
         "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
         "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
-        "opening_random_moves": float(max(1, min(4, round(report.mean_plies / 10)))),
+        "opening_random_moves": choose_opening_moves(game, report),
     }
     if game.num_players == 2:
         plies = lookahead_plies(game, report)
@@ -230,6 +233,13 @@ def search_settings(game: Game, report: GameReport, simulations: int) -> dict[st
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
         }  # fmt: skip
     return settings
+
+
+def choose_opening_moves(game: Game, report: GameReport) -> float:
+    """Return the mean number of opening moves that are drawn from the policy alone."""
+    if is_sudden(game, report) and report.mean_plies > SHORT:
+        return float(min(MOST_OPENING_MOVES, round(report.mean_plies / 2)))
+    return float(max(1, min(4, round(report.mean_plies / 10))))
 
 
 def is_sudden(game: Game, report: GameReport) -> bool:
