@@ -1,9 +1,10 @@
 """Take the documentation's pictures of the dashboard: a headless Chromium shows real runs.
 
-    .venv/bin/python tests/screenshots.py runs/connect_four [RUN ...] [--out docs/images]
+    .venv/bin/python tests/screenshots.py runs/connect_four [RUN ...] [--crowd RUN] [--out docs/images]
 
 A run that still plays also shows its workers. The pictures, each under 200 kB: the page in light and in dark colours,
-on a phone, a game of the first run, half-way, and a game of Go against a shipped network.
+on a phone, a game of the first run, half-way, and a game of Go against a shipped network. With --crowd also the public
+page of a run that machines have joined, in the same ways.
 """
 
 import argparse
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.report.browser import Browser, running_browser, until
+from tests.web.crowd_run import served_page
 from tests.web.serving import dashboard
 
 DESK = {"width": 1280, "height": 1230, "deviceScaleFactor": 1, "mobile": False}
@@ -23,16 +25,17 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 GAME_HEIGHT = 720
 MOST_BYTES = 200_000
 PATIENCE = 300.0  # seconds for the network, beside a run
-CHARTS = 6  # at least, that a page has drawn
+CHARTS, CROWD_CHARTS = 6, 1  # at least, that a page has drawn
+CROWD_DESK = DESK | {"height": 1900}
 
 
-def shown(browser: Browser, address: str, *, dark: bool, screen: Mapping[str, object]) -> None:
+def shown(browser: Browser, address: str, *, dark: bool, screen: Mapping[str, object], charts: int = CHARTS) -> None:
     """Load the page, and wait until it has drawn its charts for this screen."""
     browser.command("Emulation.setDeviceMetricsOverride", **screen)
     browser.command("Emulation.setScrollbarsHidden", hidden=True)
     browser.dark(on=dark)
     browser.visit(address)
-    until(lambda: browser.found("return document.querySelectorAll('figure').length") >= CHARTS)
+    until(lambda: browser.found("return document.querySelectorAll('figure').length") >= charts)
     until(lambda: browser.found("return document.documentElement.scrollWidth <= innerWidth"))
     until(lambda: browser.found("return !document.getAnimations().length"))
 
@@ -76,10 +79,21 @@ def play_go(browser: Browser) -> None:
     browser.click("#thinks")
 
 
+def take_crowd_pictures(browser: Browser, run: Path, out: Path) -> None:
+    """Take the pictures of a run's public page."""
+    with served_page(run) as address:
+        for name, dark, screen in (("light", False, CROWD_DESK), ("dark", True, CROWD_DESK), ("phone", False, PHONE)):
+            shown(browser, address, dark=dark, screen=screen, charts=CROWD_CHARTS)
+            until(lambda: browser.found("return document.querySelectorAll('#rows tr').length"))
+            until(lambda: browser.found("return document.getElementById('said').textContent"), PATIENCE)
+            taken(browser, out / f"crowd-{name}.png")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Take all pictures; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--crowd", type=Path, metavar="RUN", help="folder of a run that machines have joined")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", help="folder for the pictures")
     args = parser.parse_args(argv)
     with (
@@ -96,6 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         browser.visit(served.address.split("?")[0] + "play")
         play_go(browser)
         taken(browser, args.out / "play.png")
+        if args.crowd:
+            take_crowd_pictures(browser, args.crowd, args.out)
     return 0
 
 

@@ -32,6 +32,8 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "rate": ["go7"],
     "speedrun": ["tic_tac_toe"],
     "verify": ["RUN"],
+    "join": ["https://127.0.0.1:9/#ssssssssssssssssssssssss"],
+    "crowd": ["links", "RUN"],
     "export": ["RUN", "new.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],
     "scripts/view_results.py": ["RUN"],

@@ -34,6 +34,8 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "rate": ([NOWHERE], ["go9", "--ladder", NOWHERE]),
     "speedrun": ([NOWHERE.with_suffix(".yaml")], ["nowhere"]),
     "verify": ([NOWHERE],),
+    "join": (["--folder", NOWHERE],),
+    "crowd": (["links", NOWHERE], ["link", NOWHERE, "anna"]),
     "ppo": (["--data", NOWHERE],),
     "big-learner": (["--data", NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),

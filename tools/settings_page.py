@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from keima.config.descriptions import declared_settings, describe_setting
 from keima.config.load import section_in
 from keima.config.schema import Settings
+from keima.config.sections.crowd import CrowdSettings
 from keima.config.sections.ray import RaySettings
 from keima.config.sections.slurm import SlurmSettings
 from keima.config.sections.workers import WorkerSettings
@@ -95,6 +96,7 @@ COMMENTED: dict[
 ] = {  # sections that the file has as comments, with values that are no defaults
     "distributed.slurm": (SlurmSettings, {"count": 16, "partition": "gpu", "time": "4:00:00"}),
     "distributed.ray": (RaySettings, {}),
+    "distributed.crowd": (CrowdSettings, {}),
 }
 PAGE_START = """\
 # Settings
@@ -213,7 +215,12 @@ def page_text() -> str:
     lines = [PAGE_START]
     for name, field in Settings.model_fields.items():
         lines += [f"## {name}", "", sentence(Settings, name), "", *table_of(section_of(field), f"{name}.")]
-    machines: dict[str, type[BaseModel]] = {"workers": WorkerSettings, "slurm": SlurmSettings, "ray": RaySettings}
+    machines: dict[str, type[BaseModel]] = {
+        "workers": WorkerSettings,
+        "slurm": SlurmSettings,
+        "ray": RaySettings,
+        "crowd": CrowdSettings,
+    }
     for title, kind in machines.items():
         lines += [f"### distributed.{title}", "", *table_of(kind, "")]
     lines += ["## keima ppo", "", PPO_START, *table_of(TraderSettings, "")]

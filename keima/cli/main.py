@@ -56,6 +56,8 @@ VERBS = {
     "new-game": Verb("keima.cli.new_game", "begin a game of your own"),
     "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),
     "cluster": Verb("keima.cli.cluster", "manage the machines of a cluster"),
+    "join": Verb("keima.cli.join", "play games for somebody else's run, by a link"),
+    "crowd": Verb("keima.cli.crowd", "invite people to a run, and see what they give"),
     "worker": Verb("keima.cli.worker", "play games in one worker folder, as the Coach asks"),
     "ppo": Verb("keima.cli.training.ppo", "train a trading policy with PPO"),
     "big-learner": Verb("keima.cli.training.big_learner", "train a big network on recorded games, with DDP"),

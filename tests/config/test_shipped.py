@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.config.load import known_keys, load_section, load_settings, shrink
+from keima.config.sections.crowd import CrowdSettings
 from keima.config.sections.ray import RaySettings
 from keima.games import GAMES, load_game
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
@@ -21,7 +22,7 @@ def with_examples(path: Path) -> str:
     """Return a file's text with its commented-out example workers enabled."""
     text = re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     text = text.replace("workers: [] ", "workers: ")
-    return text.replace("slurm: null ", "slurm: ").replace("ray: null ", "ray: ")
+    return re.sub("(slurm|ray|crowd): null ", r"\1: ", text)
 
 
 def keys(path: Path) -> dict[str, str]:
@@ -123,3 +124,4 @@ def test_the_example_workers_of_the_reference_file_are_valid_when_uncommented(tm
     assert distributed.workers[1].gpu_ids == (0, 1)
     assert distributed.slurm and len(distributed.slurm.names) == 16
     assert distributed.ray == RaySettings()
+    assert distributed.crowd == CrowdSettings()

@@ -5,6 +5,7 @@
     keima train go9                            9x9 Go
     keima train my.yaml                        the experiment in a file
     keima train my_game.py --hours 2           a game of your own; Keima chooses the settings
+    keima train othello.py --crowd             also on machines that others join with, by a link
     keima train --distributed                  on the machines in configs/config.yaml, over SSH
     keima train go9 --set search.num_simulations=200 --set network.blocks=6
     keima train go9 --smoke                    smoke test: the same run, shrunk to seconds
@@ -27,8 +28,9 @@ if __name__ == "__main__":
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
 from keima.base.run_folder import LEDGER_NAME, list_run_names, resolve_run_folder
@@ -74,6 +76,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--config", type=flag_type(find_experiment), help=f"the experiment's settings (default: {default})")
     add("--distributed", action="store_true", help="play on the config's distributed.workers, not on this machine")
     takeover = "with --distributed: take over workers of another Coach; its games are set aside"
+    crowd = "let machines join by a link, from anywhere, beside the config's and this one (docs/crowd.md)"
+    add("--crowd", action="store_true", help=crowd)
     add("--takeover", action="store_true", help=takeover)
     add("--resume", action="store_true", help=argparse.SUPPRESS if resumes else "continue the run")
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
@@ -89,6 +93,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     smoke = "smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given"
     add("--smoke", action="store_true", help=smoke)
     arguments = parser.parse_args(argv)
+    arguments.distributed |= arguments.crowd
     if arguments.takeover and not arguments.distributed:
         parser.error("--takeover goes with --distributed")
     if arguments.hours and getattr(arguments, "run.minutes"):
@@ -132,7 +137,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 def config_path(arguments: argparse.Namespace) -> Path:
     """Return the file with the settings."""
     resumed = resumed_config_path(arguments)
-    default = find_file(CLUSTER if arguments.distributed else QUICKSTART)
+    default = find_file(CLUSTER if arguments.distributed and not arguments.crowd else QUICKSTART)
     return arguments.config or (resumed if resumed and resumed.exists() else default)
 
 
@@ -147,6 +152,7 @@ if __name__ == "__main__":
 
         prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
+import yaml
 from rich.console import Console
 
 from keima.base.system.start import print_status
@@ -209,6 +215,8 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     path, resumed = config_path(arguments), resumed_config_path(arguments)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
+    if arguments.crowd:
+        overrides |= crowd_override(path, overrides)
     chooses = {"run.auto": False} if arguments.smoke else {}
     settings = load_run_settings(
         path,
@@ -224,6 +232,14 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
         bounds = {key: overrides.get(f"run.{key}") for key in ("iterations", "minutes")}
         settings = shrink(settings, **bounds)
     return path, settings
+
+
+def crowd_override(path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the override that lets machines join, unless the file or another override has their settings."""
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    distributed = document.get("distributed") if isinstance(document, dict) else None
+    given = isinstance(distributed, dict) and distributed.get("crowd") is not None
+    return {} if given or any(key.startswith("distributed.crowd") for key in overrides) else {"distributed.crowd": {}}
 
 
 def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
@@ -242,6 +258,8 @@ def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]
         files.append(find_file(CLUSTER))
     for file in files:
         present = load_settings(file).distributed
+        if present.crowd is None and settings.distributed.crowd is not None:  # which --crowd has given
+            present = present.model_copy(update={"crowd": settings.distributed.crowd})
         if present.has_machines:
             return file, settings.model_copy(update={"distributed": present.model_copy(update={"enabled": True})})
     remedy = f"list them there, or with {cluster('add HOST USER', files[-1])}; or continue without --distributed"

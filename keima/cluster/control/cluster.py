@@ -5,6 +5,7 @@ step.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,19 +19,23 @@ from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
+from keima.cluster.http.source import CrowdMachines
 from keima.cluster.machines.machine_source import MachineSource, MachineSources
 from keima.cluster.machines.process_manager import ProcessManager, RemoteProcessManager
 from keima.cluster.machines.release import WorkerRequirements, worker_requirements
 from keima.cluster.ray import require_ray
 from keima.cluster.slurm.source import SlurmMachines
 from keima.cluster.ssh import ssh_transport as ssh
-from keima.cluster.ssh.transport import Transport
+from keima.cluster.ssh.transport import LocalTransport, Transport
 from keima.coach.backends.assignments import GameChoice
 from keima.config.schema import Settings
 from keima.config.sections.cluster import DistributedSettings
 from keima.config.sections.workers import WorkerSettings
 
 log = logging.getLogger(__name__)
+
+HERE = "here"  # the name of this machine, and its folder in the run's
+NICENESS = 5  # of its workers, for which the learner comes first
 
 
 class SshMachines:
@@ -67,6 +72,38 @@ class SshMachines:
             pip=self._settings.pip,
             coach=self._coach,
         )
+
+    def close(self) -> None:
+        """See ``MachineSource``."""
+
+
+class ThisMachine:
+    """This machine as a ``MachineSource``: it plays beside those that join from outside.
+
+    Args:
+        run_dir: the run's folder.
+        required: the code and packages that its workers must have.
+        coach: the Coach that they play for.
+    """
+
+    title = "this machine"
+
+    def __init__(self, run_dir: Path, *, required: WorkerRequirements, coach: str) -> None:
+        self._required, self._coach = required, coach
+        given = {"directory": str((run_dir / HERE).absolute()), "python": sys.executable, "nice": NICENESS}
+        self._machine = WorkerSettings.model_validate({"name": HERE, "host": "localhost", **given})
+
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        """See ``MachineSource``."""
+        return (self._machine,)
+
+    def connect(self, machine: WorkerSettings) -> Transport:
+        """See ``MachineSource``."""
+        return LocalTransport(Path(machine.directory), worker=machine.name)
+
+    def process_manager(self, machine: WorkerSettings) -> ProcessManager:
+        """See ``MachineSource``."""
+        return RemoteProcessManager(machine, required=self._required, bootstrap=True, coach=self._coach)
 
     def close(self) -> None:
         """See ``MachineSource``."""
@@ -217,6 +254,10 @@ def other_sources(
                 log_event=log_event,
             )
         )
+    if settings.crowd:
+        found.append(CrowdMachines(settings.crowd, run_dir=run_dir, log_event=log_event))
+        if settings.crowd.this_machine:
+            found.append(ThisMachine(run_dir, required=required, coach=coach))
     if settings.ray:
         require_ray()
         from keima.cluster.ray.source import RaySource  # only here: it imports Ray

@@ -33,7 +33,7 @@ from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant
 from keima.networks.files.heading import stored_sha256
 from keima.worker.model_push import ModelPush, PublishedModel
-from keima.worker.worker_folder import Heartbeat
+from keima.worker.worker_folder import Heartbeat, is_crowd_worker
 
 log = logging.getLogger(__name__)
 
@@ -396,8 +396,8 @@ class Fleet:
         ]
 
     def ready_workers(self) -> list[str]:
-        """Return the workers that can play now."""
-        return list(self._worker_loads())
+        """Return the workers that can play evaluation games now; those that joined from outside are not believed."""
+        return [worker for worker in self._worker_loads() if not is_crowd_worker(worker)]
 
     def _last_heartbeat(self, worker: str) -> Heartbeat | None:
         workers = self._places[worker].connection.snapshot.workers

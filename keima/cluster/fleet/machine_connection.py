@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ from keima.cluster.fleet.tracked_worker import (
     retry_seconds,
 )
 from keima.cluster.machines.machine import WorkerSlot
-from keima.cluster.machines.process_manager import ProcessManager
+from keima.cluster.machines.process_manager import ChangingWorkers, ProcessManager
 from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable, describe_failure
 from keima.cluster.ssh.transport import Transport
 from keima.config.quiet_hours import quiet_until
@@ -54,6 +54,7 @@ SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something f
 SOON_SECONDS = 1.0  # for a machine that will come without anybody's doing
 UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
 LEAVING_POLL_SECONDS = 0.3
+SILENCE_POLLS = 30  # in the time for which workers that report rarely may be silent
 POLL_AGE_SECONDS = 1.0  # of a poll that is recent enough before a file is sent
 POLL_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a poll may bring: at least, at first, at most
 LONG_POLL_SECONDS = 1.0  # a poll that takes longer brings less the next time
@@ -122,8 +123,14 @@ class MachineConnection:
         self.news: deque[str] = deque()
         self.done = False
         distributed = settings.distributed
-        self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
-        self._poll_seconds = distributed.heartbeat_seconds / 2
+        silence = process_manager.usual_silence if isinstance(process_manager, ChangingWorkers) else 0.0
+        self.timing = Timing(
+            offline_seconds=max(distributed.offline_seconds, silence),
+            retry_seconds=distributed.retry_seconds,
+            ask_seconds=max(Timing.ask_seconds, silence / 4),
+            frozen_seconds=max(Timing.frozen_seconds, 2 * silence),
+        )
+        self._poll_seconds = max(distributed.heartbeat_seconds / 2, silence / SILENCE_POLLS)
         # In synchronous mode all games of an iteration are played with one model.
         self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
         self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
@@ -147,7 +154,10 @@ class MachineConnection:
         least, _, most = POLL_BYTES
         self._most_poll_bytes = max(least, int(machine.bandwidth * 10**6)) if machine.bandwidth else most
         self._inspected = False
-        self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
+        self._workers = {
+            name: self._remote_worker(WorkerSlot(name))
+            for name in ([] if isinstance(process_manager, ChangingWorkers) else expected_workers(machine, root))
+        }
         self.snapshot = self._new_snapshot()
 
     # Called by the Coach's thread.
@@ -220,6 +230,8 @@ class MachineConnection:
             self._transport = AgentTransport(self._connect(), python=self.machine.python)
             self._transport.meanwhile = self._poll_meanwhile
             self._prepare_machine(self._transport)
+        elif isinstance(self._process_manager, ChangingWorkers) and self._process_manager.has_other_slots():
+            self._change_slots(self._process_manager.find_slots())
         self._exchange_with_workers(self._transport)
         if self._leaving:
             self._end_workers(self._leaving, self._transport)
@@ -357,7 +369,27 @@ class MachineConnection:
             self._workers[name].retired = True
             self._workers[name].process_event(Stop())
         names = ", ".join(slot.name for slot in slots)
-        self._log_event(f"connected; {'its worker is' if len(slots) == 1 else 'its workers are'} {names}")
+        self._log_event(f"connected; {'its worker is' if len(slots) == 1 else 'its workers are'} {names or 'none yet'}")
+
+    def _change_slots(self, slots: Sequence[WorkerSlot]) -> None:
+        """Let workers join that are new, and those leave that have gone, while the others play on."""
+        present = {slot.name: slot for slot in slots}
+        for name, worker in list(self._workers.items()):
+            if name in present:
+                worker.retired = False
+            elif not worker.retired:
+                worker.retired = True
+                worker.process_event(Stop())
+            elif worker.mirror.is_empty:
+                del self._workers[name]
+        for name in present.keys() - self._workers.keys():
+            self._workers[name] = self._remote_worker(present[name])
+        for name in present:
+            worker = self._workers[name]
+            if not worker.tracked.connected:
+                worker.process_event(Connected())
+            if worker.tracked.stopped:
+                worker.process_event(Restart())
 
     def _desired_state(self, name: str) -> DesiredState | None:
         wanted, model = self._wanted.get(name), self._model

@@ -318,9 +318,9 @@ class RemoteWorker:
         model, heartbeat = desired.model, self.tracked.heartbeat
         again = model.sha256 == self.mirror.model_sha256
         played = heartbeat.model_version if heartbeat and self.tracked.has_reported and not again else None
-        self.mirror.send_model(
-            transport, model, push=desired.push, played=played, beside=None if again else beside(model.sha256)
-        )
+        takes_delta = self.slot.far and played is not None
+        linked = None if again or takes_delta else beside(model.sha256)
+        self.mirror.send_model(transport, model, push=desired.push, played=played, beside=linked)
         self._finished_then, self._model_sent = None, self._clock()
         self.process_event(ModelSent(model.version))
 

@@ -44,6 +44,7 @@ class WorkerSlot:
     name: str
     gpu: int | None = None
     alone: bool = False  # on a machine of its own, so that it need not wait until another worker has compiled
+    far: bool = False  # its files travel on from here, so that a delta of a model is worth it
 
 
 def worker_place(worker: str) -> str:

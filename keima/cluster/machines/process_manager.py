@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.commands import Probe
@@ -59,6 +59,23 @@ class ProcessManager(Protocol):
 
     def read_log_end(self, transport: Transport, worker: str) -> str:
         """Return the last lines of a worker's log."""
+
+
+@runtime_checkable
+class ChangingWorkers(Protocol):
+    """A ``ProcessManager`` whose workers come and go while its machine is connected.
+
+    Attributes:
+        usual_silence: seconds without a heartbeat that mean nothing, as its workers report more rarely than others.
+    """
+
+    usual_silence: float
+
+    def find_slots(self) -> tuple[WorkerSlot, ...]:
+        """Return the slots of the prepared machine now."""
+
+    def has_other_slots(self) -> bool:
+        """Return whether ``find_slots`` would return others than before; called at every step."""
 
 
 class RemoteProcessManager:

@@ -268,7 +268,7 @@ class FleetClient:
 
     def _models_folder(self) -> Path:
         folder = self.root / MODELS
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     # What the process is told, and what it says.

@@ -1,0 +1,555 @@
+"""The door of a run: machines, their keys, and the mailboxes through which their workers and the fleet exchange files.
+
+A mailbox is a worker folder on the main node (``keima/worker/worker_folder.py``). The fleet treats it as that of any
+worker: it puts the assignment and models into the inbox and takes games from the outbox. The door is the other side: it
+passes on what is in the inbox, and puts into the outbox what a machine hands in. So nothing in how games are granted,
+received and counted depends on the door.
+
+A batch is acknowledged after it is on the disk. It may be deleted on the machine when two things are so: the fleet has
+removed it from the mailbox, because its games are in the ledger; and the machine has the assignment that counts them.
+The fleet writes that assignment first. The door therefore reads the outbox first, and the assignment after it.
+
+Nothing here is about HTTP; ``keima/cluster/http/app.py`` is.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from keima.base.files import PART, read_limited, sync_folder, write_atomically
+from keima.base.reports.text import printable_line
+from keima.base.system.disk_space import free_disk_bytes
+from keima.cluster.http.limits import MACHINE_BYTES, MACHINE_REQUESTS, MAILBOX_BYTES, Buckets
+from keima.cluster.http.links import FILE as LINKS
+from keima.cluster.http.links import StoredLink, find_link, read_links
+from keima.cluster.http.protocol import (
+    MACHINE_NAME,
+    MOST_PART_BYTES,
+    InboxFile,
+    Orders,
+    Registered,
+    Registration,
+    SyncReply,
+    SyncRequest,
+    WorkerReport,
+)
+from keima.config.sections.crowd import CrowdSettings
+from keima.data.batch_file import MAX_BATCH_BYTES
+from keima.worker.model_push import MODEL_NAME
+from keima.worker.worker_folder import (
+    CROWD,
+    MAX_JSON_BYTES,
+    TAGGED,
+    Heartbeat,
+    WorkerFolder,
+    is_batch_of_run,
+)
+
+log = logging.getLogger(__name__)
+
+FOLDER = "crowd"  # in the run's folder
+MACHINES = "machines"  # in that: what the door knows of each machine
+SEEN = "seen"  # in a mailbox: changed at every report
+REFUSED = "refused.json"  # there too, written by the Coach: workers that are not believed, with the reason
+PRESENT_SECONDS = 60.0  # after its last report, a machine is present
+SESSION_SECONDS = 30.0  # of silence, until another process may take a machine's place
+SYNCS_PER_SECOND = 100.0  # of all machines together
+LEAST_SYNC_SECONDS, MOST_SYNC_SECONDS = 2.0, 20.0
+SPARE_BYTES = 2**30  # of the main node's disk, that games from outside leave free
+RATE_SECONDS = 600.0  # over which the games of a worker are counted
+SPEED_FACTOR = 3.0  # a worker may say that it plays this many times as fast as its games have come
+KEPT_NAMES = 2000  # of a worker's batches
+KEPT_HASHES = 20_000  # of files
+T = TypeVar("T")
+
+_hashes: dict[str, str] = {}  # by the stamp of a file
+
+
+class DoorRefusal(Exception):
+    """A request is refused; ``status`` is that of HTTP, and the text says why."""
+
+    def __init__(self, status: HTTPStatus, text: str, *, retry_seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.status, self.retry_seconds = status, retry_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine that has registered, as its file keeps it."""
+
+    id: str  # its name and the first digits of its key's hash
+    name: str  # for the table
+    link: str  # the id of the link that it came by
+    key_sha256: str
+    workers: int
+    since: float  # seconds since 1970
+    processor: str = ""
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """The names of its workers."""
+        return tuple(f"{CROWD}{self.id}-{number}" for number in range(1, self.workers + 1))
+
+
+@dataclass
+class _Mailbox:
+    """What the door remembers of a worker while it runs."""
+
+    folder: WorkerFolder
+    accepted: dict[str, None] = field(default_factory=dict)  # batches that were put into the outbox, oldest first
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # times and games of the last batches
+    registered: float = 0.0
+
+    def note_batch(self, name: str, games: int, now: float) -> None:
+        self.accepted[name] = None
+        while len(self.accepted) > KEPT_NAMES:
+            del self.accepted[next(iter(self.accepted))]
+        self.arrivals = [(then, count) for then, count in self.arrivals if now - then < RATE_SECONDS]
+        self.arrivals.append((now, games))
+
+    def games_per_second(self, now: float) -> float:
+        """Return how fast games have come lately."""
+        recent = [(then, games) for then, games in self.arrivals if now - then < RATE_SECONDS]
+        if not recent:
+            return 0.0
+        seconds = max(1.0, min(RATE_SECONDS, now - self.registered))
+        return sum(games for _, games in recent) / seconds
+
+
+@dataclass
+class _Presence:
+    """A machine's last report."""
+
+    session: str
+    heard: float
+
+
+class Door:
+    """See the module.
+
+    Args:
+        folder: the crowd's folder in that of the run.
+        run_id: the run's id.
+        settings: of the crowd.
+        code_hash: of the code that workers must run.
+        clock: a monotonic clock in seconds.
+        wall: seconds since 1970.
+
+    Raises:
+        OSError: the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        run_id: str,
+        settings: CrowdSettings,
+        code_hash: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder, self.run_id, self.code_hash = folder, run_id, code_hash
+        self.settings, self._clock, self._wall = settings, clock, wall
+        for each in (folder, folder / MACHINES, folder / "workers"):
+            each.mkdir(mode=0o700, exist_ok=True)
+        self._machines: dict[str, Machine] = {}  # by the hash of the key
+        self._ids: set[str] = set()
+        for machine in read_machines(folder):
+            self._machines[machine.key_sha256] = machine
+            self._ids.add(machine.id)
+        self._mailboxes: dict[str, _Mailbox] = {}
+        self._presence: dict[str, _Presence] = {}
+        self._requests = Buckets(*MACHINE_REQUESTS, clock=clock)
+        self._bytes = Buckets(*MACHINE_BYTES, clock=clock)
+        self._links = _WatchedFile(folder / LINKS, lambda path: read_links(path.parent), list[StoredLink]())
+        self._refused = _WatchedFile(folder / REFUSED, _read_refused, dict[str, str]())
+
+    # Who may enter.
+
+    def admit_link(self, secret: str) -> StoredLink:
+        """Return the link with this secret.
+
+        Raises:
+            DoorRefusal: there is none, or it is not valid any more.
+        """
+        link = find_link(self._links.read(), secret)
+        if link is None:
+            raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this link is not known here: copy all of it")
+        if problem := link.problem_at(self._wall()):
+            raise DoorRefusal(HTTPStatus.FORBIDDEN, problem)
+        return link
+
+    def admit_machine(self, key: str) -> Machine:
+        """Return the machine with this key.
+
+        Raises:
+            DoorRefusal: there is none, it is not believed, its link was revoked, or it asks too often.
+        """
+        machine = self._machines.get(_hash(key))
+        if machine is None:
+            raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this machine is not registered here: join again by a link")
+        if not any(link.id == machine.link and link.revoked is None for link in self._links.read()):
+            raise DoorRefusal(HTTPStatus.FORBIDDEN, "the link that this machine came by was revoked")
+        refused = self._refused.read()
+        for worker in machine.worker_names:
+            if reason := refused.get(worker):
+                raise DoorRefusal(HTTPStatus.FORBIDDEN, f"the games of this machine are not accepted: {reason}")
+        if not self._requests.take(machine.id):
+            seconds = self._requests.seconds_until(machine.id)
+            raise DoorRefusal(HTTPStatus.TOO_MANY_REQUESTS, "this machine asks too often", retry_seconds=seconds)
+        return machine
+
+    def register(self, link: StoredLink, wanted: Registration) -> Registered:
+        """Register a machine that came by a link; one that is registered has as many workers as it now wants.
+
+        Raises:
+            DoorRefusal: there is no room for it.
+            OSError: it cannot be stored.
+        """
+        digest = _hash(wanted.key)
+        known = self._machines.get(digest)
+        others = [each for each in self._machines.values() if each.key_sha256 != digest and self._is_counted(each)]
+        by_link = [each for each in others if each.link == link.id]
+        if len(others) >= self.settings.most_machines or len(by_link) >= self.settings.machines_per_link:
+            raise DoorRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "the run has no room for more machines; try again later")
+        if sum(each.workers for each in by_link) + wanted.workers > self.settings.workers_per_link:
+            raise DoorRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "this link has no room for more workers; try with fewer")
+        machine = Machine(
+            id=known.id if known else self._new_id(wanted.name, digest),
+            name=printable_line(wanted.name)[:60] or "somebody",
+            link=link.id,
+            key_sha256=digest,
+            workers=wanted.workers,
+            since=known.since if known else self._wall(),
+            processor=printable_line(wanted.processor)[:200],
+        )
+        if machine != known:
+            content = json.dumps(asdict(machine)).encode()
+            write_atomically(self.folder / MACHINES / f"{machine.id}.json", content)
+            self._machines[digest] = machine
+            self._ids.add(machine.id)
+        for worker in machine.worker_names:
+            self._mailbox(worker)
+        return Registered(run_id=self.run_id, workers=machine.worker_names)
+
+    def _is_counted(self, machine: Machine) -> bool:
+        """Return whether a machine takes room: it is present, or has just registered."""
+        seen = self._presence.get(machine.id)
+        return (seen is not None and self._clock() - seen.heard < PRESENT_SECONDS) or (
+            self._wall() - machine.since < PRESENT_SECONDS
+        )
+
+    def _new_id(self, name: str, digest: str) -> str:
+        short = re.sub("[^a-z0-9]+", "-", name.lower())[:16].strip("-") or "somebody"
+        assert MACHINE_NAME.fullmatch(short)
+        return next(found for size in range(4, 13) if (found := f"{short}-{digest[:size]}") not in self._ids)
+
+    def _mailbox(self, worker: str) -> _Mailbox:
+        if worker not in self._mailboxes:
+            folder = WorkerFolder(self.folder / "workers" / worker).create_folders()
+            self._mailboxes[worker] = _Mailbox(folder, registered=self._clock())
+        return self._mailboxes[worker]
+
+    # Reports.
+
+    def sync(self, machine: Machine, report: SyncRequest) -> SyncReply:
+        """Process a machine's report.
+
+        Raises:
+            DoorRefusal: another process has the machine's place, or its code is another one.
+            OSError: this machine's disk takes no files; everything can be repeated.
+        """
+        if report.code != self.code_hash:
+            raise DoorRefusal(HTTPStatus.UPGRADE_REQUIRED, f"this run needs the code {self.code_hash}")
+        now, seen = self._clock(), self._presence.get(machine.id)
+        if seen and seen.session != report.session and now - seen.heard < SESSION_SECONDS:
+            raise DoorRefusal(
+                HTTPStatus.CONFLICT,
+                "another process of this machine has its place in the run; if there is none, try again in a minute",
+                retry_seconds=SESSION_SECONDS,
+            )
+        self._presence[machine.id] = _Presence(report.session, now if not report.leaving else now - SESSION_SECONDS)
+        own = {*machine.worker_names}
+        orders = [self._sync_worker(each) for each in report.workers if each.worker in own]
+        return SyncReply(seconds=self.sync_seconds(), orders=tuple(orders))
+
+    def sync_seconds(self) -> float:
+        """Return the seconds between two reports of a machine: more with many machines."""
+        wanted = self.count_present() / SYNCS_PER_SECOND
+        return min(max(LEAST_SYNC_SECONDS, wanted), MOST_SYNC_SECONDS)
+
+    def count_present(self) -> int:
+        """Return how many machines have reported within the last minute."""
+        now = self._clock()
+        return sum(now - seen.heard < PRESENT_SECONDS for seen in self._presence.values())
+
+    def _sync_worker(self, report: WorkerReport) -> Orders:
+        mailbox = self._mailbox(report.worker)
+        folder = mailbox.folder.create_folders()
+        if report.heartbeat is not None:
+            self._store_heartbeat(mailbox, report.worker, report.heartbeat)
+        (folder.root / SEEN).touch(mode=0o600)
+        here = {path.name for path in folder.batch_files()}  # first: see the module
+        assignment, stamp = read_stamped(folder.inbox / "assignment.json")
+        names = [each.name for each in report.outbox if is_batch_of_run(each.name, self.run_id)]
+        taken = [name for name in names if name in mailbox.accepted and name not in here]
+        wanted = [name for name in names if name not in mailbox.accepted and name not in here]
+        found = _parse_assignment(assignment, self.run_id)
+        if found is None:
+            return Orders(worker=report.worker)
+        is_new = stamp != report.assignment
+        return Orders(
+            worker=report.worker,
+            files=tuple(list_needed_files(folder, found)),
+            assignment=assignment.decode() if is_new and assignment else None,
+            stamp=stamp,
+            uploads=tuple((name, self._uploaded_bytes(report.worker, name)) for name in wanted),
+            remove=tuple(taken),
+        )
+
+    def _store_heartbeat(self, mailbox: _Mailbox, worker: str, text: str) -> None:
+        """Put a heartbeat into the mailbox, with no more speed than games have shown."""
+        try:
+            heartbeat = Heartbeat.model_validate(json.loads(text))
+        except (ValidationError, ValueError, RecursionError):
+            raise DoorRefusal(HTTPStatus.BAD_REQUEST, f"the heartbeat of {worker} is invalid") from None
+        if (heartbeat.worker, heartbeat.run_id) != (worker, self.run_id):
+            raise DoorRefusal(HTTPStatus.BAD_REQUEST, f"the heartbeat of {worker} is of another worker or run")
+        credible = SPEED_FACTOR * mailbox.games_per_second(self._clock())
+        bounded = {"speed": min(heartbeat.speed, credible)}
+        data = heartbeat.model_copy(update=bounded).model_dump_json(indent=1).encode()
+        write_atomically(mailbox.folder.root / "worker.json", data, durable=False)
+
+    # Files.
+
+    def inbox_file(self, machine: Machine, worker: str, name: str) -> Path:
+        """Return a file of a mailbox's inbox.
+
+        Raises:
+            DoorRefusal: there is none, or the worker is of another machine.
+        """
+        path = self._own_folder(machine, worker).inbox / name
+        if path.name != name or name.startswith(".") or name.endswith(PART) or not path.is_file():
+            raise DoorRefusal(HTTPStatus.NOT_FOUND, "there is no such file; a newer one may have taken its place")
+        return path
+
+    def _own_folder(self, machine: Machine, worker: str) -> WorkerFolder:
+        if worker not in machine.worker_names:
+            raise DoorRefusal(HTTPStatus.NOT_FOUND, "this machine has no such worker")
+        return self._mailbox(worker).folder.create_folders()
+
+    def check_upload(self, machine: Machine, worker: str, name: str, *, offset: int, size: int, total: int) -> None:
+        """Check that a part of a batch may be sent.
+
+        Args:
+            machine: that sends it.
+            worker: whose batch it is.
+            name: of the batch's file.
+            offset: in bytes, where the part begins.
+            size: bytes of the part.
+            total: bytes of the batch.
+
+        Raises:
+            DoorRefusal: it may not, or the batch is here.
+        """
+        folder = self._own_folder(machine, worker)
+        tagged = TAGGED.fullmatch(name)
+        if not tagged or not is_batch_of_run(name, self.run_id):
+            raise DoorRefusal(HTTPStatus.BAD_REQUEST, f"{name[:120]} is not the name of a batch of this run")
+        if not (0 < total <= MAX_BATCH_BYTES and 0 < size <= MOST_PART_BYTES and 0 <= offset <= total - size):
+            raise DoorRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has at most {MAX_BATCH_BYTES:,} bytes")
+        if name in self._mailbox(worker).accepted or (folder.outbox / name).exists():
+            raise DoorRefusal(HTTPStatus.OK, "the batch is here")
+        waiting = sum(path.stat().st_size for path in _existing(folder.batch_files()))
+        if waiting + total > MAILBOX_BYTES:
+            raise DoorRefusal(
+                HTTPStatus.TOO_MANY_REQUESTS, "the Coach has not taken this worker's last games", retry_seconds=60.0
+            )
+        free = free_disk_bytes(self.folder)
+        if free is not None and free < SPARE_BYTES:
+            raise DoorRefusal(HTTPStatus.INSUFFICIENT_STORAGE, "the main node's disk is full", retry_seconds=60.0)
+        if not self._bytes.take(machine.id, size):
+            seconds = self._bytes.seconds_until(machine.id, size)
+            raise DoorRefusal(HTTPStatus.TOO_MANY_REQUESTS, "this machine sends too much", retry_seconds=seconds)
+
+    def store_part(self, worker: str, name: str, part: bytes, *, offset: int, total: int, sha256: str) -> int:
+        """Store a part of a batch that ``check_upload`` has accepted; return the bytes of it that are here.
+
+        The last part puts the batch into the outbox; it is on the disk when this returns.
+
+        Raises:
+            DoorRefusal: it is not the next part, or the batch has another hash.
+            OSError: the disk does not take it.
+        """
+        mailbox = self._mailbox(worker)
+        path = self._part_path(worker, name)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            here = file.seek(0, os.SEEK_END)
+            if offset > here:
+                raise DoorRefusal(HTTPStatus.CONFLICT, f"the next part begins at byte {here}")
+            file.seek(offset)
+            file.write(part)
+            file.truncate()
+            if offset + len(part) < total:
+                return offset + len(part)
+            file.flush()
+            file.seek(0)
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                file.truncate(0)
+                raise DoorRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the batch has another SHA-256 than announced")
+            os.fsync(file.fileno())
+        path.replace(mailbox.folder.outbox / name)
+        sync_folder(mailbox.folder.outbox)
+        mailbox.note_batch(name, int(name.split("-")[1]), self._clock())
+        self._remove_stale_parts(worker)
+        return total
+
+    def _part_path(self, worker: str, name: str) -> Path:
+        return self._mailbox(worker).folder.root / "uploads" / f"{name}{PART}"
+
+    def _uploaded_bytes(self, worker: str, name: str) -> int:
+        try:
+            return self._part_path(worker, name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _remove_stale_parts(self, worker: str) -> None:
+        """Remove parts of batches that nobody has continued for an hour."""
+        for path in (self._mailbox(worker).folder.root / "uploads").glob(f"*{PART}"):
+            with suppress(FileNotFoundError):
+                if self._wall() - path.stat().st_mtime > 3600:
+                    path.unlink()
+
+    def tidy(self) -> None:
+        """Remove the models in mailboxes of machines that have left, and what no assignment names any more."""
+        now = self._wall()
+        for root in (self.folder / "workers").glob(f"{CROWD}*"):
+            folder = WorkerFolder(root)
+            assignment = _parse_assignment(read_stamped(folder.inbox / "assignment.json")[0], self.run_id)
+            needed = {each.name for each in list_needed_files(folder, assignment)} if assignment else set()
+            present = now - _last_change(root / SEEN) < 2 * PRESENT_SECONDS
+            for path in _inbox_models(folder):
+                with suppress(FileNotFoundError):
+                    if now - path.stat().st_mtime > PRESENT_SECONDS and not (present and path.name in needed):
+                        path.unlink()
+
+
+def read_machines(folder: Path) -> list[Machine]:
+    """Return the machines that have registered, in the order of their ids; damaged files are left out."""
+    found = []
+    for path in sorted((folder / MACHINES).glob("*.json")):
+        try:
+            found.append(Machine(**json.loads(read_limited(path, MAX_JSON_BYTES))))
+        except (OSError, ValueError, TypeError) as error:
+            log.warning("%s cannot be read, so its machine must register again: %s", path, error)
+    return found
+
+
+def is_present(folder: Path, worker: str, now: float) -> bool:
+    """Return whether a worker's machine has reported on it within the last minute, by the clock of files."""
+    return now - _last_change(folder / "workers" / worker / SEEN) < PRESENT_SECONDS
+
+
+def read_stamped(path: Path) -> tuple[bytes, str]:
+    """Return a small file's content and its stamp; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_JSON_BYTES), _stamp(os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return b"", ""
+
+
+def list_needed_files(folder: WorkerFolder, assignment: dict[str, Any]) -> Iterable[InboxFile]:
+    """Yield the files of an inbox that an assignment needs: its model or deltas to it, and own modules."""
+    version = int(assignment["model_version"])
+    named = {f"{name}.py" for name in assignment.get("modules", ())}
+    for path in sorted(folder.inbox.iterdir()):
+        match = MODEL_NAME.fullmatch(path.name)
+        if (match and int(match[1]) == version) or path.name in named:
+            with suppress(FileNotFoundError):
+                size, sha256 = _hash_file(path)
+                yield InboxFile(name=path.name, bytes=size, sha256=sha256)
+
+
+def _hash_file(path: Path) -> tuple[int, str]:
+    """Return size and SHA-256 of a file that is replaced, never changed."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        key = _stamp(found)
+        if key not in _hashes:
+            _hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            while len(_hashes) > KEPT_HASHES:
+                del _hashes[next(iter(_hashes))]
+        return found.st_size, _hashes[key]
+
+
+def _inbox_models(folder: WorkerFolder) -> list[Path]:
+    try:
+        return [path for path in folder.inbox.iterdir() if path.name.startswith("model-")]
+    except FileNotFoundError:
+        return []
+
+
+def _parse_assignment(text: bytes, run_id: str) -> dict[str, Any] | None:
+    """Return the fleet's assignment; None if there is none for this run."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("run_id") == run_id else None
+
+
+def _existing(paths: Iterable[Path]) -> Iterable[Path]:
+    return (path for path in paths if path.exists())
+
+
+def _stamp(found: os.stat_result) -> str:
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+
+def _last_change(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _read_refused(path: Path) -> dict[str, str]:
+    found = json.loads(read_limited(path, 16 * 2**20))
+    return {str(worker): str(reason) for worker, reason in found.items()}
+
+
+class _WatchedFile(Generic[T]):
+    """A file that is read again when it has changed; while it cannot be read, what was read last holds."""
+
+    def __init__(self, path: Path, read: Callable[[Path], T], empty: T) -> None:
+        self._path, self._read, self._value, self._stamp = path, read, empty, ""
+
+    def read(self) -> T:
+        """Return its value now."""
+        try:
+            stamp = _stamp(self._path.stat())
+            if stamp != self._stamp:
+                self._value, self._stamp = self._read(self._path), stamp
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            log.warning("%s cannot be read now: %s", self._path, error)
+        return self._value

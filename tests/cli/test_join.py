@@ -1,0 +1,99 @@
+"""``keima join`` and ``keima crowd`` as their users type them."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from keima.cli import crowd, join
+from keima.cluster.http.links import write_door_address
+from keima.cluster.http.protocol import DoorAddress
+from keima.config.own_modules import keep_module
+from tests.cluster.http.open_door import open_door
+
+LINK = f"https://example.org:8443/#{'s' * 24}.{'ab' * 32}"
+
+
+def test_a_unit_for_systemd_does_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert join.main([LINK, "--systemd", "--cores", "2", "--name", "Anna B.", "--quiet-hours", "22:00-07:00"]) == 0
+    unit = capsys.readouterr().out
+    assert f"join '{LINK}' --cores 2 --name 'Anna B.' --quiet-hours 22:00-07:00" in unit
+    assert "KillSignal=SIGINT" in unit
+
+
+def test_what_is_no_link_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert join.main(["https://example.org/"]) == 2
+    assert "copy all of it" in capsys.readouterr().err
+
+
+def test_without_a_link_it_says_what_to_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert join.main(["--folder", str(tmp_path)]) == 2
+    assert "give the link that you were given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["25:00", "x", "-1h", "0"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit):
+        join.main([LINK, f"--until={text}"])
+
+
+def test_an_end_is_the_next_such_time() -> None:
+    now = datetime.now()
+    assert timedelta() < join.end_time("23:59") - now <= timedelta(days=1)
+    assert timedelta(hours=7.9) < join.end_time("8h") - now < timedelta(hours=8.1)
+
+
+def test_code_of_others_is_shown_and_not_run_without_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "othello_x.py"
+    source.write_text("x = 1\n")
+    name = keep_module(source)
+    with open_door(tmp_path / "crowd", modules=(name,)) as door:
+        assert join.main([str(door.link), "--folder", str(tmp_path / "join")]) == 2
+    said = capsys.readouterr()
+    assert f"{name}, 6 bytes" in said.out and "SHA-256" in said.out
+    assert "--trust" in said.err
+
+
+def test_other_code_of_keima_is_shown_and_not_fetched_without_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_door(tmp_path / "crowd", code="another0code") as door:
+        assert join.main([str(door.link), "--folder", str(tmp_path / "join")]) == 2
+    said = capsys.readouterr()
+    assert "another0code" in said.out and "--update" in said.err
+
+
+def test_a_wheel_that_is_not_the_announced_code_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_door(tmp_path / "crowd", code="another0code") as door:
+        assert join.main([str(door.link), "--folder", str(tmp_path / "join"), "--update"]) == 2
+    assert capsys.readouterr().err
+    assert not list((tmp_path / "join").glob("*/code/another0code"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    (folder / "crowd").mkdir(parents=True)
+    (folder / "run.db").touch()
+    return folder
+
+
+def test_links_are_made_shown_and_revoked(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_door_address(run / "crowd", DoorAddress("https://example.org:8443", "ab" * 32))
+    assert crowd.main(["link", str(run), "anna", "--days", "7"]) == 0
+    link = capsys.readouterr().out.strip()
+    assert crowd.main(["links", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert link in shown and "anna: valid until" in shown and "0 machines" in shown
+    assert crowd.main(["revoke", str(run), "anna"]) == 0
+    assert crowd.main(["links", str(run)]) == 0
+    assert link not in (shown := capsys.readouterr().out) and "anna: revoked" in shown
+    assert crowd.main(["revoke", str(run), "anna"]) == 2
+    assert "no link 'anna' to revoke" in capsys.readouterr().err
+
+
+def test_a_run_whose_door_was_never_open_says_how_to_open_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crowd.main(["link", str(run), "anna"]) == 2
+    assert "--crowd" in capsys.readouterr().err
