@@ -78,6 +78,8 @@ def test_search_follows_the_game() -> None:
         (CONNECT_FOUR, 26_000 * 28 * 60, 128),
         (GO, 15_000 * 118 * 60, 72),
         (GO, 15_000 * 10 * 60, 48),
+        (OTHELLO, 13_900 * 21 * 60, 96),
+        (OTHELLO, 4_000 * 15 * 60, 48),
         (GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5), 1e9, 32),
     ],
 )
