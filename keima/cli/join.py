@@ -40,7 +40,8 @@ from keima.config.quiet_hours import parse_quiet_hours
 
 KEY_BYTES = 32
 CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
-ENDED, REFUSED = 0, 2
+ENDED, REFUSED, UNREACHABLE = 0, 2, 75  # the last as sysexits.h has it: it may pass
+MOST_CORES, MOST_NAME = 256, 60
 LAST = "last"  # in the folder: which run was joined last
 
 
@@ -49,7 +50,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     add = parser.add_argument
     add("link", nargs="?", metavar="LINK", help="the link that you were given (default: that of the last run here)")
-    add("--cores", type=whole(), metavar="N", help="cores that play, each with a worker (default: all but one)")
+    add(
+        "--cores",
+        type=whole(1, MOST_CORES),
+        metavar="N",
+        help="cores that play, each with a worker (default: all but one)",
+    )
     add(
         "--gpus",
         type=whole(0),
@@ -58,7 +64,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="GPUs that play too, as nvidia-smi counts them",
     )
-    add("--name", help="your name in the public table (default: asked for the first time)")
+    add("--name", type=table_name, help="your name in the public table (default: asked for the first time)")
     add("--trust", action="store_true", help="run the run's own Python code without asking")
     add(
         "--update",
@@ -72,6 +78,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--systemd", action="store_true", help="print a systemd unit that does the same, and exit")
     add("--folder", type=Path, help="folder for games and models (default: join in your data folder)")
     return parser.parse_args(argv)
+
+
+def table_name(text: str) -> str:
+    """Check a name for the public table."""
+    if not 1 <= len(text.strip()) <= MOST_NAME:
+        raise argparse.ArgumentTypeError(f"expected a name of up to {MOST_NAME} characters")
+    return text.strip()
 
 
 def quiet_hours(text: str) -> str:
@@ -149,7 +162,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     say = partial(print, flush=True)
     try:
         return join(arguments, say=say)
-    except (CannotJoin, WrongLink, WrongServer, DoorRefused, DoorUnreachable, RunLocked, ValueError, OSError) as error:
+    except DoorUnreachable as error:
+        print(f"{program_name()}: {error}; try again later", file=sys.stderr)
+        return UNREACHABLE
+    except RunLocked:
+        print(
+            f"{program_name()}: another keima join plays for this run here; --folder gives a second one",
+            file=sys.stderr,
+        )
+        return REFUSED
+    except (CannotJoin, WrongLink, WrongServer, DoorRefused, ValueError, OSError) as error:
         print(f"{program_name()}: {error}", file=sys.stderr)
         return REFUSED
 
@@ -199,7 +221,8 @@ def become_member(
     key = known.key if known else secrets.token_urlsafe(KEY_BYTES)
     membership = Membership(link=link, key=key, name=name, trusted=trusted)
     write_membership(folder, membership)  # before the door knows the key: an answer may be lost
-    count = (arguments.cores or max(1, count_usable_cores() - 1)) + len(arguments.gpus)
+    cores = arguments.cores or min(max(1, count_usable_cores() - 1), MOST_CORES - len(arguments.gpus))
+    count = cores + len(arguments.gpus)
     processor = str(describe_machine()["processor"])[:200]
     registered = door.register(Registration(name=name, workers=count, key=key, processor=processor))
     membership = replace(membership, workers=registered.workers)
@@ -226,7 +249,7 @@ def play(
         code=facts.code,
         code_folder=code_folder,
         gpus=arguments.gpus,
-        confined=bool(facts.modules),
+        modules={module.name: module.sha256 for module in facts.modules},
         conditions=Conditions(
             quiet_hours=arguments.quiet_hours, on_battery=arguments.on_battery, beside_work=arguments.beside_work
         ),
@@ -325,6 +348,7 @@ def systemd_unit(arguments: argparse.Namespace, link: str) -> str:
     words += ["--gpus", *map(str, arguments.gpus)] if arguments.gpus else []
     words += ["--name", arguments.name] if arguments.name else []
     words += ["--quiet-hours", arguments.quiet_hours] if arguments.quiet_hours else []
+    words += ["--folder", str(arguments.folder.absolute())] if arguments.folder != default_folder() else []
     flags = {"--trust": "trust", "--update": "update", "--on-battery": "on_battery", "--beside-work": "beside_work"}
     words += [flag for flag, name in flags.items() if getattr(arguments, name)]
     line = " ".join(shlex.quote(word).replace("%", "%%") for word in words)
@@ -336,8 +360,8 @@ After=network-online.target
 
 [Service]
 ExecStart={line}
-Restart=on-failure
-RestartSec=60
+Restart=always
+RestartSec=300
 RestartPreventExitStatus={REFUSED}
 KillSignal=SIGINT
 TimeoutStopSec=90

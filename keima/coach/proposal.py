@@ -48,8 +48,8 @@ SIZE_EXPONENT = 0.62
 # As many simulations as leave about so many games: Connect Four had 78,600 in 11 minutes with 64 simulations and about
 # 130,000 in 28 with 128, 9x9 Go 61,622 with 64.
 ENOUGH_GAMES = 60_000
-# In games that no single move ends, up to this many simulations are worth it from fewer games on: Othello with 96 and 32
-# simulations and half the games of 48 and 12 was +102 Elo stronger after 6,450 games, and -301 after 4,173.
+# In games that no single move ends, up to this many simulations are worth it from fewer games on: Othello with 96 and
+# 32 simulations and half the games of 48 and 12 was +102 Elo stronger after 6,450 games, and -301 after 4,173.
 FEW_GAMES, FEW_GAMES_SIMULATIONS = 8_000, 96
 FULL_SHARE, CHEAP_SHARE = 0.25, 0.25  # of moves with a full search; of its simulations, those of the other moves
 FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32

@@ -10,11 +10,13 @@ import logging
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from keima import __version__
 from keima.base.reports.formats import game_title
+from keima.base.run_folder import LEDGER_NAME
 from keima.base.system.priority import run_at_low_priority
 from keima.base.system.threads import SteppingThread
 from keima.cluster.http.app import Offered, make_door_app
@@ -24,6 +26,7 @@ from keima.cluster.http.links import EVERYONE, StoredLink, make_link, read_links
 from keima.cluster.http.protocol import DoorAddress
 from keima.cluster.http.server import allow_many_connections, make_server, open_listener
 from keima.cluster.machines.release import pack_code, worker_requirements
+from keima.config.commands import keima
 from keima.config.load import load_settings
 from keima.config.own_modules import is_own
 from keima.config.sections.crowd import CrowdSettings
@@ -33,6 +36,7 @@ from keima.web.crowd_page import crowd_routes
 log = logging.getLogger(__name__)
 
 PRIORITY = 5
+BEGIN_SECONDS = 120.0  # for the Coach to write the settings of a new run
 TIDY_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 
@@ -44,6 +48,11 @@ def serve_door(run_dir: Path) -> None:
         OSError: it cannot listen there, or the folder cannot be used.
         ValueError: the run or its settings cannot be read.
     """
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while not ((run_dir / "config.yaml").exists() and (run_dir / LEDGER_NAME).exists()):
+        if time.monotonic() >= deadline:
+            raise ValueError(f"there is no run in {run_dir}")
+        time.sleep(0.2)
     settings = load_settings(run_dir / "config.yaml")
     crowd = settings.distributed.crowd or CrowdSettings()
     folder = run_dir / FOLDER
@@ -61,19 +70,21 @@ def serve_door(run_dir: Path) -> None:
         wheel=pack_code(required),
     )
     certificate = None if crowd.behind_proxy else make_certificate(folder)
-    listener = open_listener(LOOPBACK if crowd.behind_proxy else crowd.listen, crowd.port)
+    if crowd.behind_proxy:
+        listener = open_listener(LOOPBACK, crowd.port)
+    else:
+        most = crowd.connections_per_address
+        listener = open_listener(crowd.listen, crowd.port, connections_per_address=most)
     allow_many_connections()
     run_at_low_priority(PRIORITY)
-    server = make_server(
-        make_door_app(door, offered, crowd_routes(run_dir)),
-        certificate=certificate,
-        connections_per_address=crowd.connections_per_address,
-    )
+    server = make_server(make_door_app(door, offered, crowd_routes(run_dir)), certificate=certificate)
     fingerprint = read_fingerprint(certificate[0]) if certificate else ""
     here = DoorAddress(public_address(crowd, listener.getsockname()[1]), fingerprint)
     write_door_address(folder, here)
-    link = here.with_secret(standing_link(folder).secret)
-    log.warning("the door is open; machines join with: keima join '%s'", link)
+    if link := standing_link(folder):
+        log.warning("the door is open; machines join with: keima join '%s'", here.with_secret(link.secret))
+    else:
+        log.warning("the door is open for those who have links; %s makes one", keima(f"crowd link {run_dir} NAME"))
 
     def tidy() -> float:
         with suppress(OSError):
@@ -90,10 +101,11 @@ def serve_door(run_dir: Path) -> None:
     server.run(sockets=[listener])
 
 
-def standing_link(folder: Path) -> StoredLink:
-    """Return the link for everyone that a run begins with, or another one that is valid."""
-    valid = [link for link in read_links(folder) if link.revoked is None and link.expires is None]
-    return valid[0] if valid else make_link(folder, EVERYONE)
+def standing_link(folder: Path) -> StoredLink | None:
+    """Return the link for everyone, with which a run begins; None if it was revoked."""
+    known = [link for link in read_links(folder) if link.name == EVERYONE]
+    valid = [link for link in known if not link.problem_at(time.time())]
+    return make_link(folder, EVERYONE) if not known else valid[-1] if valid else None
 
 
 def public_address(crowd: CrowdSettings, port: int) -> str:

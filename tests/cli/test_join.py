@@ -59,17 +59,17 @@ def test_code_of_others_is_shown_and_not_run_without_an_answer(
 def test_other_code_of_keima_is_shown_and_not_fetched_without_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_door(tmp_path / "crowd", code="another0code") as door:
+    with open_door(tmp_path / "crowd", code="fedcba9876543210") as door:
         assert join.main([str(door.link), "--folder", str(tmp_path / "join")]) == 2
     said = capsys.readouterr()
-    assert "another0code" in said.out and "--update" in said.err
+    assert "fedcba9876543210" in said.out and "--update" in said.err
 
 
 def test_a_wheel_that_is_not_the_announced_code_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_door(tmp_path / "crowd", code="another0code") as door:
+    with open_door(tmp_path / "crowd", code="fedcba9876543210") as door:
         assert join.main([str(door.link), "--folder", str(tmp_path / "join"), "--update"]) == 2
     assert capsys.readouterr().err
-    assert not list((tmp_path / "join").glob("*/code/another0code"))
+    assert not list((tmp_path / "join").glob("*/code/fedcba9876543210"))
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ class DoorApp:
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except OSError as error:
-                log.warning("the door cannot store what %s sends: %s", _client(request), error)
+                log.warning("the door cannot store what %s sends: %s", _client(request), error.strerror)
                 text = "the main node cannot store this now; it will be asked for again"
                 return _plain(HTTPStatus.INSUFFICIENT_STORAGE, text, retry_seconds=30.0)
 
@@ -127,20 +127,14 @@ class DoorApp:
     def _refuse(self, request: Request, refusal: DoorRefusal) -> Response:
         status = refusal.status
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            if not self._failed.take(_client(request)):
+            if not self._failed.take(_client(request)):  # machines at this address with a valid secret are answered
                 status = HTTPStatus.TOO_MANY_REQUESTS
             else:
                 path = request.url.path[:LIST_LIMIT]
                 log.warning("refused: %s from %s: %s", ascii(path), _client(request), refusal)
         return _plain(status, str(refusal), retry_seconds=refusal.retry_seconds)
 
-    def _check_address(self, request: Request) -> None:
-        """Refuse an address that has sent too many wrong secrets, before another is compared."""
-        if self._failed.seconds_until(_client(request)) > 0:
-            raise DoorRefusal(HTTPStatus.TOO_MANY_REQUESTS, "too many refused requests", retry_seconds=60.0)
-
     def _secret(self, request: Request) -> str:
-        self._check_address(request)
         given = request.headers.getlist("authorization")
         kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if kind.lower() != "bearer" or not SECRET.fullmatch(secret):
@@ -184,9 +178,12 @@ class DoorApp:
         part = await _read_body(request, MOST_PART_BYTES)
         if len(part) != size:
             raise DoorRefusal(HTTPStatus.BAD_REQUEST, "the part has another size than announced")
-        here = await run_in_threadpool(
-            lambda: self._door.store_part(worker, name, part, offset=offset, total=total, sha256=sha256)
-        )
+
+        def store() -> int:
+            with self._door.machine_lock(machine):
+                return self._door.store_part(worker, name, part, offset=offset, total=total, sha256=sha256)
+
+        here = await run_in_threadpool(store)
         return JSONResponse({"bytes": here})
 
     async def _module(self, request: Request) -> Response:

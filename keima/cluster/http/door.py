@@ -17,9 +17,11 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
+import unicodedata
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -30,6 +32,7 @@ from pydantic import ValidationError
 from keima.base.files import PART, read_limited, sync_folder, write_atomically
 from keima.base.reports.text import printable_line
 from keima.base.system.disk_space import free_disk_bytes
+from keima.base.system.threads import new_lock
 from keima.cluster.http.limits import MACHINE_BYTES, MACHINE_REQUESTS, MAILBOX_BYTES, Buckets
 from keima.cluster.http.links import FILE as LINKS
 from keima.cluster.http.links import StoredLink, find_link, read_links
@@ -54,6 +57,7 @@ from keima.worker.worker_folder import (
     Heartbeat,
     WorkerFolder,
     is_batch_of_run,
+    machine_of,
 )
 
 log = logging.getLogger(__name__)
@@ -69,6 +73,15 @@ LEAST_SYNC_SECONDS, MOST_SYNC_SECONDS = 2.0, 20.0
 SPARE_BYTES = 2**30  # of the main node's disk, that games from outside leave free
 RATE_SECONDS = 600.0  # over which the games of a worker are counted
 SPEED_FACTOR = 3.0  # a worker may say that it plays this many times as fast as its games have come
+MOST_EVALUATIONS = 2e6  # of one worker in a second, which no GPU exceeds
+MOST_CORES = 4.0  # that a worker may say that it keeps busy
+MOST_PARTS = 2  # batches of a worker that are begun and not here yet
+STALE_SECONDS = 3600.0
+REGISTRATIONS_PER_SECOND = 1.0  # by a link, in the long run
+MOST_NAME = 30  # characters
+NAME_KINDS = "LNPZ"  # kinds of characters in a name (Unicode): letters, numbers, punctuation and spaces
+INVISIBLE = '\u115f\u1160\u3164\uffa0<>&|"\\'
+RESERVED_NAMES = ("somebody", "the run's own machines", "games from files")
 KEPT_NAMES = 2000  # of a worker's batches
 KEPT_HASHES = 20_000  # of files
 T = TypeVar("T")
@@ -108,23 +121,25 @@ class _Mailbox:
 
     folder: WorkerFolder
     accepted: dict[str, None] = field(default_factory=dict)  # batches that were put into the outbox, oldest first
-    arrivals: list[tuple[float, int]] = field(default_factory=list)  # times and games of the last batches
-    registered: float = 0.0
+    delivered: list[tuple[float, int]] = field(default_factory=list)  # times, and games that the ledger had received
 
-    def note_batch(self, name: str, games: int, now: float) -> None:
+    def note_batch(self, name: str) -> None:
         self.accepted[name] = None
         while len(self.accepted) > KEPT_NAMES:
             del self.accepted[next(iter(self.accepted))]
-        self.arrivals = [(then, count) for then, count in self.arrivals if now - then < RATE_SECONDS]
-        self.arrivals.append((now, games))
+
+    def note_delivered(self, games: int, now: float) -> None:
+        if not self.delivered or games != self.delivered[-1][1]:
+            self.delivered.append((now, games))
+        while len(self.delivered) > 2 and now - self.delivered[1][0] > RATE_SECONDS:
+            del self.delivered[0]
 
     def games_per_second(self, now: float) -> float:
-        """Return how fast games have come lately."""
-        recent = [(then, games) for then, games in self.arrivals if now - then < RATE_SECONDS]
-        if not recent:
+        """Return how fast the Coach has received games lately."""
+        if len(self.delivered) < 2:
             return 0.0
-        seconds = max(1.0, min(RATE_SECONDS, now - self.registered))
-        return sum(games for _, games in recent) / seconds
+        (began, before), (_, games) = self.delivered[0], self.delivered[-1]
+        return max(0, games - before) / max(1.0, now - began)
 
 
 @dataclass
@@ -171,7 +186,10 @@ class Door:
             self._ids.add(machine.id)
         self._mailboxes: dict[str, _Mailbox] = {}
         self._presence: dict[str, _Presence] = {}
+        self._opened, self._guard = wall(), new_lock()
+        self._locks: dict[str, AbstractContextManager[object]] = {}  # by machine: its requests take turns
         self._requests = Buckets(*MACHINE_REQUESTS, clock=clock)
+        self._registrations = Buckets(REGISTRATIONS_PER_SECOND, settings.machines_per_link, clock=clock)
         self._bytes = Buckets(*MACHINE_BYTES, clock=clock)
         self._links = _WatchedFile(folder / LINKS, lambda path: read_links(path.parent), list[StoredLink]())
         self._refused = _WatchedFile(folder / REFUSED, _read_refused, dict[str, str]())
@@ -202,9 +220,8 @@ class Door:
             raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this machine is not registered here: join again by a link")
         if not any(link.id == machine.link and link.revoked is None for link in self._links.read()):
             raise DoorRefusal(HTTPStatus.FORBIDDEN, "the link that this machine came by was revoked")
-        refused = self._refused.read()
-        for worker in machine.worker_names:
-            if reason := refused.get(worker):
+        for worker, reason in self._refused.read().items():
+            if machine_of(worker) == f"{CROWD}{machine.id}":
                 raise DoorRefusal(HTTPStatus.FORBIDDEN, f"the games of this machine are not accepted: {reason}")
         if not self._requests.take(machine.id):
             seconds = self._requests.seconds_until(machine.id)
@@ -218,8 +235,14 @@ class Door:
             DoorRefusal: there is no room for it.
             OSError: it cannot be stored.
         """
+        with self._guard:
+            return self._register(link, wanted)
+
+    def _register(self, link: StoredLink, wanted: Registration) -> Registered:
         digest = _hash(wanted.key)
         known = self._machines.get(digest)
+        if known is None and not self._registrations.take(link.id):
+            raise DoorRefusal(HTTPStatus.TOO_MANY_REQUESTS, "too many machines register by this link", retry_seconds=60)
         others = [each for each in self._machines.values() if each.key_sha256 != digest and self._is_counted(each)]
         by_link = [each for each in others if each.link == link.id]
         if len(others) >= self.settings.most_machines or len(by_link) >= self.settings.machines_per_link:
@@ -228,7 +251,7 @@ class Door:
             raise DoorRefusal(HTTPStatus.SERVICE_UNAVAILABLE, "this link has no room for more workers; try with fewer")
         machine = Machine(
             id=known.id if known else self._new_id(wanted.name, digest),
-            name=printable_line(wanted.name)[:60] or "somebody",
+            name=clean_name(wanted.name),
             link=link.id,
             key_sha256=digest,
             workers=wanted.workers,
@@ -259,7 +282,7 @@ class Door:
     def _mailbox(self, worker: str) -> _Mailbox:
         if worker not in self._mailboxes:
             folder = WorkerFolder(self.folder / "workers" / worker).create_folders()
-            self._mailboxes[worker] = _Mailbox(folder, registered=self._clock())
+            self._mailboxes[worker] = _Mailbox(folder)
         return self._mailboxes[worker]
 
     # Reports.
@@ -271,6 +294,15 @@ class Door:
             DoorRefusal: another process has the machine's place, or its code is another one.
             OSError: this machine's disk takes no files; everything can be repeated.
         """
+        with self.machine_lock(machine):
+            return self._sync(machine, report)
+
+    def machine_lock(self, machine: Machine) -> AbstractContextManager[object]:
+        """Return the lock that the requests of a machine hold while they change its mailboxes."""
+        with self._guard:
+            return self._locks.setdefault(machine.id, new_lock())
+
+    def _sync(self, machine: Machine, report: SyncRequest) -> SyncReply:
         if report.code != self.code_hash:
             raise DoorRefusal(HTTPStatus.UPGRADE_REQUIRED, f"this run needs the code {self.code_hash}")
         now, seen = self._clock(), self._presence.get(machine.id)
@@ -282,7 +314,7 @@ class Door:
             )
         self._presence[machine.id] = _Presence(report.session, now if not report.leaving else now - SESSION_SECONDS)
         own = {*machine.worker_names}
-        orders = [self._sync_worker(each) for each in report.workers if each.worker in own]
+        orders = [self._sync_worker(machine, each) for each in report.workers if each.worker in own]
         return SyncReply(seconds=self.sync_seconds(), orders=tuple(orders))
 
     def sync_seconds(self) -> float:
@@ -293,13 +325,13 @@ class Door:
     def count_present(self) -> int:
         """Return how many machines have reported within the last minute."""
         now = self._clock()
-        return sum(now - seen.heard < PRESENT_SECONDS for seen in self._presence.values())
+        return sum(now - seen.heard < PRESENT_SECONDS for seen in list(self._presence.values()))
 
-    def _sync_worker(self, report: WorkerReport) -> Orders:
+    def _sync_worker(self, machine: Machine, report: WorkerReport) -> Orders:
         mailbox = self._mailbox(report.worker)
         folder = mailbox.folder.create_folders()
         if report.heartbeat is not None:
-            self._store_heartbeat(mailbox, report.worker, report.heartbeat)
+            self._store_heartbeat(machine, mailbox, report.worker, report.heartbeat)
         (folder.root / SEEN).touch(mode=0o600)
         here = {path.name for path in folder.batch_files()}  # first: see the module
         assignment, stamp = read_stamped(folder.inbox / "assignment.json")
@@ -307,8 +339,9 @@ class Door:
         taken = [name for name in names if name in mailbox.accepted and name not in here]
         wanted = [name for name in names if name not in mailbox.accepted and name not in here]
         found = _parse_assignment(assignment, self.run_id)
-        if found is None:
-            return Orders(worker=report.worker)
+        if found is None or (found.get("stop") and _last_change(folder.inbox / "assignment.json") < self._opened):
+            return Orders(worker=report.worker)  # the latter is of an earlier session of the run, which goes on
+        mailbox.note_delivered(int(found["delivered"]), self._clock())
         is_new = stamp != report.assignment
         return Orders(
             worker=report.worker,
@@ -319,8 +352,8 @@ class Door:
             remove=tuple(taken),
         )
 
-    def _store_heartbeat(self, mailbox: _Mailbox, worker: str, text: str) -> None:
-        """Put a heartbeat into the mailbox, with no more speed than games have shown."""
+    def _store_heartbeat(self, machine: Machine, mailbox: _Mailbox, worker: str, text: str) -> None:
+        """Put a heartbeat into the mailbox, with no greater figures than games and time have shown."""
         try:
             heartbeat = Heartbeat.model_validate(json.loads(text))
         except (ValidationError, ValueError, RecursionError):
@@ -328,7 +361,13 @@ class Door:
         if (heartbeat.worker, heartbeat.run_id) != (worker, self.run_id):
             raise DoorRefusal(HTTPStatus.BAD_REQUEST, f"the heartbeat of {worker} is of another worker or run")
         credible = SPEED_FACTOR * mailbox.games_per_second(self._clock())
-        bounded = {"speed": min(heartbeat.speed, credible)}
+        seconds = max(0.0, self._wall() - machine.since)
+        bounded = {
+            "speed": min(heartbeat.speed, credible),
+            "games_per_second": min(heartbeat.games_per_second, credible),
+            "evaluations_per_second": min(heartbeat.evaluations_per_second, MOST_EVALUATIONS) if credible else 0.0,
+            "processor_seconds": min(heartbeat.processor_seconds, MOST_CORES * seconds),
+        }
         data = heartbeat.model_copy(update=bounded).model_dump_json(indent=1).encode()
         write_atomically(mailbox.folder.root / "worker.json", data, durable=False)
 
@@ -372,8 +411,10 @@ class Door:
             raise DoorRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has at most {MAX_BATCH_BYTES:,} bytes")
         if name in self._mailbox(worker).accepted or (folder.outbox / name).exists():
             raise DoorRefusal(HTTPStatus.OK, "the batch is here")
-        waiting = sum(path.stat().st_size for path in _existing(folder.batch_files()))
-        if waiting + total > MAILBOX_BYTES:
+        part = self._part_path(worker, name)
+        others = [path for path in part.parent.glob(f"*{PART}") if path != part]
+        waiting = sum(path.stat().st_size for path in _existing([*folder.batch_files(), *others]))
+        if waiting + total > MAILBOX_BYTES or len(others) >= MOST_PARTS:
             raise DoorRefusal(
                 HTTPStatus.TOO_MANY_REQUESTS, "the Coach has not taken this worker's last games", retry_seconds=60.0
             )
@@ -413,8 +454,7 @@ class Door:
             os.fsync(file.fileno())
         path.replace(mailbox.folder.outbox / name)
         sync_folder(mailbox.folder.outbox)
-        mailbox.note_batch(name, int(name.split("-")[1]), self._clock())
-        self._remove_stale_parts(worker)
+        mailbox.note_batch(name)
         return total
 
     def _part_path(self, worker: str, name: str) -> Path:
@@ -426,25 +466,46 @@ class Door:
         except FileNotFoundError:
             return 0
 
-    def _remove_stale_parts(self, worker: str) -> None:
-        """Remove parts of batches that nobody has continued for an hour."""
-        for path in (self._mailbox(worker).folder.root / "uploads").glob(f"*{PART}"):
-            with suppress(FileNotFoundError):
-                if self._wall() - path.stat().st_mtime > 3600:
-                    path.unlink()
-
     def tidy(self) -> None:
-        """Remove the models in mailboxes of machines that have left, and what no assignment names any more."""
+        """Remove what nobody needs: models of machines that have left and that no assignment names, parts of batches
+        that nobody continues, and machines that have registered and never reported.
+        """
         now = self._wall()
+        self._forget_machines(now)
         for root in (self.folder / "workers").glob(f"{CROWD}*"):
             folder = WorkerFolder(root)
             assignment = _parse_assignment(read_stamped(folder.inbox / "assignment.json")[0], self.run_id)
             needed = {each.name for each in list_needed_files(folder, assignment)} if assignment else set()
             present = now - _last_change(root / SEEN) < 2 * PRESENT_SECONDS
+            for path in (root / "uploads").glob(f"*{PART}"):
+                with suppress(FileNotFoundError):
+                    if now - path.stat().st_mtime > STALE_SECONDS:
+                        path.unlink()
             for path in _inbox_models(folder):
                 with suppress(FileNotFoundError):
                     if now - path.stat().st_mtime > PRESENT_SECONDS and not (present and path.name in needed):
                         path.unlink()
+
+    def _forget_machines(self, now: float) -> None:
+        for digest, machine in list(self._machines.items()):
+            roots = [self.folder / "workers" / worker for worker in machine.worker_names]
+            if now - machine.since < STALE_SECONDS or any((root / SEEN).exists() for root in roots):
+                continue
+            with self._guard:
+                (self.folder / MACHINES / f"{machine.id}.json").unlink(missing_ok=True)
+                for root in roots:
+                    self._mailboxes.pop(root.name, None)
+                    shutil.rmtree(root, ignore_errors=True)
+                self._machines.pop(digest, None)
+                self._ids.discard(machine.id)
+                self._locks.pop(machine.id, None)
+
+
+def clean_name(text: str) -> str:
+    """Return a name for the public table: letters, digits and a few signs, and none of the table's own lines."""
+    kept = "".join(char for char in unicodedata.normalize("NFC", text) if unicodedata.category(char)[0] in NAME_KINDS)
+    short = printable_line("".join(char for char in kept if char not in INVISIBLE))[:MOST_NAME].strip()
+    return "somebody" if not short or short.casefold() in RESERVED_NAMES else short
 
 
 def read_machines(folder: Path) -> list[Machine]:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -40,8 +40,10 @@ from keima.cluster.http.protocol import (
     WorkerReport,
     parse_link,
 )
+from keima.config.own_modules import is_own
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.paths import program_of, with_code_on_path
+from keima.worker.model_push import MODEL_NAME
 from keima.worker.worker_folder import MAX_JSON_BYTES, Assignment, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -55,8 +57,7 @@ LAST_SECONDS = 60.0  # for the last games to be handed in
 RESTARTS, RESTART_WINDOW = 5, 600.0  # a worker that ends more often in so many seconds is given up
 SAY_SECONDS = 60.0
 RELEASE_BYTES = 64 * 2**20  # of the Coach's code, unpacked
-CONFLICT, UPGRADE = 409, 426
-LATER = (429, 507)
+UPGRADE, REFUSED = 426, (401, 403)  # all others may pass
 
 
 class CannotJoin(Exception):
@@ -138,9 +139,9 @@ def _open_wheel(wheel: bytes) -> zipfile.ZipFile:
 
 
 def find_code(folder: Path, code: str) -> Path | None:
-    """Return where the Coach's code of this hash is, if it was unpacked here."""
+    """Return where the Coach's code of this hash is, if it was unpacked here and is whole."""
     target = folder / CODE / code
-    return target if target.is_dir() else None
+    return target if target.is_dir() and remote_code.code_hash(target, "", target) == code else None
 
 
 @dataclass
@@ -170,7 +171,7 @@ class JoinedMachine:
         code: the hash of the code that workers run.
         code_folder: where that code is; None: this installation.
         gpus: the GPU of each worker, as far as there are any.
-        confined: whether the code of the game is not Keima's, and is to be locked in.
+        modules: the SHA-256 of the run's own code, by its name, as its user has allowed it.
         conditions: say when to play.
         say: prints a line.
         clock: a monotonic clock in seconds.
@@ -186,13 +187,13 @@ class JoinedMachine:
         code: str,
         code_folder: Path | None = None,
         gpus: Sequence[int] = (),
-        confined: bool = False,
+        modules: Mapping[str, str] | None = None,
         conditions: Conditions | None = None,
         say: Callable[[str], None] = log.info,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._membership, self._folder, self._run_id = client, membership, folder, run_id
-        self._code, self._code_folder, self._confined = code, code_folder, confined
+        self._code, self._code_folder, self._modules = code, code_folder, modules or {}
         self._conditions, self._say, self._clock = conditions or Conditions(), say, clock
         self._session = secrets.token_hex(8)
         self._members = {}
@@ -289,7 +290,7 @@ class JoinedMachine:
     def _start(self, member: _Member) -> None:
         words = ["worker", "--folder", str(member.folder.root), "--log", str(self._log_path(member))]
         words += [] if member.gpu is None else ["--gpu", str(member.gpu)]
-        words += ["--confined"] if self._confined else []
+        words.append("--confined")  # also without code of the run's own: models and games come from a stranger
         environment = with_code_on_path({**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
         if self._code_folder:
             environment["PYTHONPATH"] = str(self._code_folder)
@@ -342,8 +343,8 @@ class JoinedMachine:
         except DoorRefused as error:
             if error.status == UPGRADE:
                 raise CannotJoin("the run has new code: start keima join again, which fetches it") from error
-            if error.status not in (CONFLICT, *LATER):
-                raise CannotJoin(str(error)) from error
+            if error.status in REFUSED:
+                raise CannotJoin(f"{error}; {self.games:,} games were handed in") from error
             return max(self._wait_after(str(error)), error.retry_seconds or 0.0)
         if self._trouble:
             self._say("the door answers again")
@@ -406,11 +407,9 @@ class JoinedMachine:
         if member.files.get(file.name) == file.sha256:
             return
         target = member.folder.inbox / file.name
-        if file.name.endswith(".py") and file.sha256 not in self._membership.trusted:
-            raise CannotJoin(
-                f"the run now plays with other code, {file.name} (SHA-256 {file.sha256[:12]}): start keima join again "
-                "to see it"
-            )
+        own = self._modules.get(file.name.removesuffix(".py")) if file.name.endswith(".py") else None
+        if not MODEL_NAME.fullmatch(file.name) and own != file.sha256:
+            raise CannotJoin(f"the run now plays with other code, {file.name}: start keima join again to see it")
         for other in self._members.values():  # a machine fetches the same content once
             source = other.folder.inbox / file.name
             if other is not member and other.files.get(file.name) == file.sha256 and source.is_file():
@@ -430,6 +429,9 @@ class JoinedMachine:
             raise DoorUnreachable(f"the assignment of {member.name} cannot be understood") from None
         if (assignment.worker, assignment.run_id) != (member.name, self._run_id):
             raise DoorUnreachable(f"the assignment of {member.name} is of another worker or run")
+        named = {name for name in (assignment.game, *assignment.modules) if is_own(name)}
+        if not named <= self._modules.keys():
+            raise CannotJoin("the run now plays with other code: start keima join again to see it")
         member.folder.write_assignment(assignment)
         member.stamp = orders.stamp
         if assignment.stop and member.process is None:

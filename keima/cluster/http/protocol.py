@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from keima.base.reports.text import printable_line
+from keima.config.own_modules import NAME as OWN_NAME
 from keima.worker.worker_folder import BATCH_NAME, CROWD, MAX_JSON_BYTES
 
 PROTOCOL = 1
@@ -33,7 +35,9 @@ FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 MACHINE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?")
 WORKER_NAME = re.compile(rf"{CROWD}{MACHINE_NAME.pattern}-[0-9a-f]{{4,12}}-[1-9][0-9]{{0,2}}")
 
-Short = Annotated[str, Field(max_length=200)]
+Short = Annotated[str, Field(max_length=200), AfterValidator(printable_line)]  # people see it, on terminals too
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]  # becomes the name of a folder
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Secret = Annotated[str, Field(pattern=rf"^{SECRET.pattern}$")]
 WorkerName = Annotated[str, Field(max_length=60, pattern=rf"^{WORKER_NAME.pattern}$")]
 FileName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -54,9 +58,9 @@ class Message(BaseModel):
 class ModuleFacts(Message):
     """A game or network of the Coach's own: Python code, by the name of its content."""
 
-    name: Short
+    name: Annotated[str, Field(pattern=rf"^{OWN_NAME.pattern}$")]
     bytes: Bytes
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
 
 
 class RunFacts(Message):
@@ -67,9 +71,9 @@ class RunFacts(Message):
     run: Short
     game: Short
     modules: tuple[ModuleFacts, ...] = ()
-    code: Short  # the hash of the code that workers must run
+    code: Hash  # of the code that workers must run
     version: Short  # of Keima
-    wheel_sha256: Short
+    wheel_sha256: Sha256
 
 
 class Registration(Message):
@@ -119,7 +123,7 @@ class InboxFile(Message):
 
     name: FileName
     bytes: Bytes
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
 
 
 class Orders(Message):

@@ -3,6 +3,7 @@
 import logging
 import resource
 import socket
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -19,36 +20,24 @@ MOST_CONNECTIONS = 4000
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 5
 BACKLOG = 512
+LOG_SECONDS = 60.0  # between two lines about the same
 
 _open: Counter[str] = Counter()  # connections, by address
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a time limit for the head of each request (slow loris), and a limit of connections per address.
+    """HTTP/1.1 with a time limit for the head of each request (slow loris)."""
 
-    Behind a proxy all connections come from one address, and the proxy has limits of its own.
-    """
-
-    most_connections = MOST_CONNECTIONS  # from one address
-    _address = ""
     _limit: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin a connection."""
         super().connection_made(transport)
-        self._address = str((transport.get_extra_info("peername") or ("",))[0])
-        _open[self._address] += 1
-        if _open[self._address] > self.most_connections:
-            log.warning("refused: more than %d connections from %s", self.most_connections, self._address)
-            transport.abort()
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
         self._stop_waiting()
-        _open[self._address] -= 1
-        if _open[self._address] <= 0:
-            del _open[self._address]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -71,18 +60,60 @@ class PatientProtocol(H11Protocol):
     def _end_slow_connection(self) -> None:
         self._limit = None
         if not self.transport.is_closing():
-            log.info("a connection from %s is closed: no request within %.0f s", self._address, HEAD_SECONDS)
             self.transport.abort()
 
 
-def open_listener(host: str, port: int) -> socket.socket:
+class _CountedSocket(socket.socket):
+    """An accepted connection, which is counted until it is closed."""
+
+    address = ""
+
+    def close(self) -> None:
+        """Close it."""
+        if self.address:
+            _open[self.address] -= 1
+            if _open[self.address] <= 0:
+                del _open[self.address]
+            self.address = ""
+        super().close()
+
+
+class LimitedListener(socket.socket):
+    """A listening socket that accepts only so many connections at a time from one address, before TLS begins."""
+
+    most = MOST_CONNECTIONS
+    _said_at = -LOG_SECONDS
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; one too many is closed at once, as if nobody had come."""
+        plain, address = super().accept()
+        opened = _CountedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        host = str(address[0])
+        if _open[host] >= self.most:
+            opened.close()
+            if time.monotonic() - self._said_at >= LOG_SECONDS:
+                self._said_at = time.monotonic()
+                log.warning("refused: more than %d connections from %s", self.most, host)
+            raise BlockingIOError
+        _open[host] += 1
+        opened.address = host
+        return opened, address
+
+
+def open_listener(host: str, port: int, *, connections_per_address: int = MOST_CONNECTIONS) -> socket.socket:
     """Open a socket that listens there.
+
+    Args:
+        host: the address of this machine.
+        port: 0: a free one.
+        connections_per_address: at a time.
 
     Raises:
         OSError: the port is in use, or the address is not this machine's; the text says so.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    opened = LimitedListener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    opened.most = connections_per_address
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
@@ -100,25 +131,21 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def make_server(
-    app: Any, *, certificate: tuple[Path, Path] | None, connections_per_address: int = MOST_CONNECTIONS
-) -> uvicorn.Server:
+def make_server(app: Any, *, certificate: tuple[Path, Path] | None) -> uvicorn.Server:
     """Return the server of an application.
 
     Args:
         app: the application.
         certificate: the files of the certificate and its key; None: a proxy on this machine has them.
-        connections_per_address: at a time; behind a proxy there is no limit but the proxy's.
     """
-    most = connections_per_address if certificate else MOST_CONNECTIONS
-    protocol = type("LimitedProtocol", (PatientProtocol,), {"most_connections": most})
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each invalid request
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,
-        http=protocol,
+        http=PatientProtocol,
         ws="none",
         lifespan="off",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

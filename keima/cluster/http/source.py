@@ -175,6 +175,7 @@ class _DoorProcess:
 
     def __init__(self, run_dir: Path, output: Path, log_event: Callable[[str], None]) -> None:
         self._run_dir, self._output, self._log_event = run_dir, output, log_event
+        output.unlink(missing_ok=True)  # of an earlier process
         self._process: subprocess.Popen[bytes] | None = None
         self._delay, self._start_at, self._printed = RESTART_SECONDS[0], 0.0, 0
 

@@ -21,7 +21,7 @@ from keima.worker.worker_folder import Assignment, WorkerFolder, batch_name
 from tests.small_run import small_settings
 
 RUN_ID = "run"
-CODE = "0123456789ab"
+CODE = "0123456789abcdef"
 KEY = "k" * 43
 SECONDS = 10.0
 
@@ -57,12 +57,8 @@ def open_door(folder: Path, *, modules: tuple[str, ...] = (), code: str = CODE, 
     door = Door(folder, run_id=RUN_ID, settings=CrowdSettings(**settings), code_hash=code)
     offered = Offered(run="a run", game="tic-tac-toe", modules=modules, version="1.0", wheel=b"a wheel")
     certificate = None if door.settings.behind_proxy else make_certificate(folder)
-    listener = open_listener("127.0.0.1", 0)
-    server = make_server(
-        make_door_app(door, offered),
-        certificate=certificate,
-        connections_per_address=door.settings.connections_per_address,
-    )
+    listener = open_listener("127.0.0.1", 0, connections_per_address=door.settings.connections_per_address)
+    server = make_server(make_door_app(door, offered), certificate=certificate)
     server.config.timeout_graceful_shutdown = 1
     done = []
 

@@ -81,7 +81,7 @@ def test_two_machines_of_a_name_have_workers_of_their_own(rig: Rig) -> None:
 def test_a_name_of_other_characters_gets_a_plain_one(rig: Rig) -> None:
     machine = rig.machine(name="../Ünï <b>\n")
     assert machine.worker_names[0].startswith("crowd-n-b-")
-    assert machine.name == "../Ünï <b>"
+    assert machine.name == "../Ünï b"
 
 
 def test_only_hashes_of_keys_are_kept(rig: Rig) -> None:
@@ -262,8 +262,14 @@ def test_a_worker_is_believed_to_be_no_faster_than_its_games_have_come(rig: Rig)
     worker, mailbox = machine.worker_names[0], rig.mailbox(machine)
     rig.sync(machine, heartbeat=heartbeat(worker, speed=1e6))
     assert speed_in(mailbox) == 0.0
+    mailbox.write_assignment(assignment(worker))
+    rig.sync(machine)
     rig.now += 100
-    rig.hand_in(machine, batch_file(worker, data, games=50), data)
+    rig.hand_in(machine, batch_file(worker, data, games=9999), data)
+    rig.sync(machine, heartbeat=heartbeat(worker, speed=1e6))
+    assert speed_in(mailbox) == 0.0  # the Coach has received none
+    mailbox.write_assignment(assignment(worker, delivered=50))
+    rig.sync(machine)
     rig.sync(machine, heartbeat=heartbeat(worker, speed=1e6))
     assert speed_in(mailbox) == pytest.approx(1.5)  # three times 50 games in 100 s
     rig.sync(machine, heartbeat=heartbeat(worker, speed=0.4))
@@ -323,3 +329,65 @@ def test_models_of_machines_that_have_left_are_removed(rig: Rig) -> None:
     os.utime(mailbox.root / "seen", (1, 1))
     rig.door.tidy()
     assert not list(mailbox.inbox.glob("model-*")) and (mailbox.inbox / "assignment.json").exists()
+
+
+def test_other_figures_are_bounded_too(rig: Rig) -> None:
+    machine = rig.machine()
+    text = heartbeat(machine.worker_names[0], games_per_second=1e9, evaluations_per_second=1e9, processor_seconds=1e9)
+    rig.sync(machine, heartbeat=text)
+    found = rig.mailbox(machine).read_heartbeat()
+    assert found is not None
+    assert (found.games_per_second, found.evaluations_per_second) == (0.0, 0.0)
+    assert found.processor_seconds < 60
+
+
+def test_fewer_workers_do_not_hide_one_that_is_not_believed(rig: Rig) -> None:
+    machine = rig.machine(workers=2)
+    (rig.folder / "refused.json").write_text(f'{{"{machine.worker_names[1]}": "it lies"}}')
+    with refused(HTTPStatus.FORBIDDEN, "it lies"):
+        rig.machine(workers=1)
+
+
+def test_parts_of_batches_take_little_room(rig: Rig) -> None:
+    machine, worker = rig.machine(), ""
+    worker = machine.worker_names[0]
+    for number in range(2):
+        name = batch_file(worker, b"x", first=number)
+        rig.door.check_upload(machine, worker, name, offset=0, size=1, total=2)
+        rig.door.store_part(worker, name, b"x", offset=0, total=2, sha256=sha256(b"xx"))
+    with refused(HTTPStatus.TOO_MANY_REQUESTS):
+        rig.door.check_upload(machine, worker, batch_file(worker, b"x", first=9), offset=0, size=1, total=2)
+
+
+def test_machines_that_never_report_are_forgotten(rig: Rig) -> None:
+    silent, present = rig.machine("a" * 43), rig.machine("b" * 43, name="Ben")
+    rig.sync(present)
+    rig.door._wall = lambda: time.time() + 4000
+    rig.door.tidy()
+    with refused(HTTPStatus.UNAUTHORIZED):
+        rig.door.admit_machine("a" * 43)
+    assert rig.door.admit_machine("b" * 43) == present
+    assert not (rig.folder / "workers" / silent.worker_names[0]).exists()
+
+
+def test_nobody_registers_machines_without_end(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "crowd", machines_per_link=5, most_machines=1000, workers_per_link=10_000)
+    with refused(HTTPStatus.TOO_MANY_REQUESTS):
+        for number in range(10):
+            rig.machine(f"{number:043d}")
+            rig.door._machines.clear()
+
+
+def test_the_stop_of_an_earlier_session_is_not_passed_on(rig: Rig) -> None:
+    machine = rig.machine()
+    mailbox = rig.mailbox(machine)
+    mailbox.write_assignment(assignment(machine.worker_names[0], stop=True))
+    assert rig.sync(machine).assignment is not None  # of this session
+    os.utime(mailbox.inbox / "assignment.json", (1, 1))
+    assert rig.sync(machine).assignment is None
+
+
+@pytest.mark.parametrize("name", ["\u3164\u3164", "the run's own machines", " ", "\u202e", "a" + "\u0301" * 59])
+def test_names_cannot_hide_or_pretend(rig: Rig, name: str) -> None:
+    found = rig.machine(name=name).name
+    assert found == "somebody" or len(found) <= 2

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.http import server
+from keima.cluster.http.client import DoorRefused
 from tests.cluster.http.open_door import CODE, KEY, OpenDoor, batch_file, open_door, sha256
 
 
@@ -137,3 +138,23 @@ def test_a_stolen_key_of_another_run_is_no_key_here(door: OpenDoor, tmp_path: Pa
         report = json.dumps({"session": "s", "code": CODE, "workers": []}).encode()
         status, answer = ask(other, authorized(other, "POST /v1/sync", f"Content-Length: {len(report)}"), report)
     assert status == 401 and "not registered here" in answer
+
+
+def test_connections_without_tls_count_too(tmp_path: Path) -> None:
+    with open_door(tmp_path / "crowd", connections_per_address=5) as door:
+        plain = [socket.create_connection(("127.0.0.1", door.port), timeout=5) for _ in range(5)]
+        time.sleep(0.2)
+        with pytest.raises(OSError), connect(door):
+            pass
+        for each in plain:
+            each.close()
+        time.sleep(0.2)
+        assert door.client().read_run().code == CODE
+
+
+def test_wrong_secrets_do_not_shut_out_others_at_the_same_address(door: OpenDoor) -> None:
+    wrong = door.client(secret="x" * 24)
+    for _ in range(50):
+        with pytest.raises(DoorRefused):
+            wrong.read_run()
+    assert door.client().read_run().code == CODE
