@@ -118,7 +118,7 @@ def main() -> None:
 def make_settings(batch: int) -> dict[str, object]:
     """Return the settings of a run that never trains."""
     crowd = {"port": 0, "address": "127.0.0.1", "this_machine": False, "check_share": 0.0}
-    limits = ("machines_per_link", "most_machines", "workers_per_link", "connections_per_address")
+    limits = ("machines_per_link", "most_machines", "workers_per_link", "connections_per_address")  # all one address
     crowd |= dict.fromkeys(limits, 10_000)
     return {
         "run": {"name": "benchmark", "iterations": 1},
@@ -179,6 +179,8 @@ def measure(arguments: object, run_dir: Path, coach: "subprocess.Popen[bytes]", 
         members.append(join())
         if len(members) % 20 == 0:
             exchange(members)
+        if len(members) % 500 == 0:
+            print(f"{len(members)} machines have joined after {time.monotonic() - began:.0f} s", file=sys.stderr)
         assert time.monotonic() < began + JOIN_SECONDS, f"only {len(members)} machines could join"
     joined = time.monotonic() - began
     settle = time.monotonic() + 30

@@ -171,6 +171,7 @@ class Campaign:
 
     def _join(self, number: int) -> ScriptedMachine:
         for _ in range(100):
+            self._heal_due()
             with suppress(DoorUnreachable, DoorRefused, WrongServer), self._client(number) as client:
                 wanted = Registration(name=f"m{number}", workers=2, key=self.keys[number])
                 registered = client.register(wanted)
@@ -185,16 +186,19 @@ class Campaign:
 
     def step(self) -> None:
         """Let everybody do what is due."""
-        now = time.monotonic()
-        for due in [each for each in self.heal if each[0] <= now]:
-            self.heal.remove(due)
-            due[1]()
+        self._heal_due()
         for number, machine in enumerate(self.machines):
             try:
                 machine.step()
             except CannotJoin:
                 self._rejoin(number)
         self._count()
+
+    def _heal_due(self) -> None:
+        now = time.monotonic()
+        for due in [each for each in self.heal if each[0] <= now]:
+            self.heal.remove(due)
+            due[1]()
 
     def _rejoin(self, number: int) -> None:
         machine = self.machines[number]

@@ -114,4 +114,4 @@ def test_a_second_program_on_the_same_folder_is_refused(crowd: CrowdFleet) -> No
     second.output = first.folder.with_suffix(".second")
     second.start()
     assert second.process is not None and second.process.wait(60) == 2
-    assert "is in use" in second.said()
+    assert "another keima join plays" in second.said()
