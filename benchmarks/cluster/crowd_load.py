@@ -40,7 +40,8 @@ from tests.synthetic import synthetic_batch
 GAME = "connect_four"
 START_SECONDS = 300.0
 JOIN_SECONDS = 600.0
-PROGRAMS = {"door": "keima.web.door", "fleet": "keima.cluster.fleet.process.program"}
+PARTS = ("door", "fleet", "agent", "Coach")
+PROGRAMS = {"door": "keima.web.door", "fleet": "keima.cluster.fleet.process.program", "agent": ".pyz"}
 
 
 class SimulatedMember:
@@ -78,7 +79,7 @@ class SimulatedMember:
 def child_processes(pid: int) -> dict[str, int]:
     """Return the processes of the main node by what they are."""
     found = {"Coach": pid}
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in sorted(Path("/proc").glob("[0-9]*/cmdline"), key=lambda path: int(path.parent.name)):
         with suppress(OSError):
             words = path.read_bytes().decode(errors="replace")
             parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
@@ -197,7 +198,8 @@ def measure(arguments: object, run_dir: Path, coach: "subprocess.Popen[bytes]", 
             members.append(join())
     seconds = time.monotonic() - begun
     used = {name: (processor_seconds(pid) - before[name]) / seconds for name, pid in processes.items()}
-    taken = (len(acknowledged) - count) * given.batch / seconds
+    taken = sum(int(name.split("-")[1]) for name in acknowledged[count:]) / seconds
+    batches = (len(acknowledged) - count) / seconds
     while len(acknowledged) and time.monotonic() < begun + seconds + 60:
         with read_ledger(run_dir) as ledger:
             here = {row.id for row in ledger.received_batches()}
@@ -205,10 +207,18 @@ def measure(arguments: object, run_dir: Path, coach: "subprocess.Popen[bytes]", 
             break
         exchange(members)
     lost = set(acknowledged) - here
-    columns = ("machines", "joined in s", "games/s", "failed reports", "door %", "fleet %", "Coach %", "in all %")
+    columns = (
+        "machines",
+        "joined in s",
+        "games/s",
+        "batches/s",
+        "failed reports",
+        *(f"{name} %" for name in PARTS),
+        "in all %",
+    )
     table = report.table("Processor time, % of one core", *columns)
-    shares = [100 * used.get(name, 0.0) for name in ("door", "fleet", "Coach")]
-    table.add(str(given.machines), joined, taken, float(failed), *shares, sum(shares))
+    shares = [100 * used.get(name, 0.0) for name in PARTS]
+    table.add(str(given.machines), joined, taken, batches, float(failed), *shares, sum(shares))
     for member in members:
         member.client.close()
     if lost:

@@ -1,10 +1,9 @@
 """Check the games of workers that joined from outside: what they say of their games is searched again.
 
-    python -m keima.coach.crowd.checker RUN --share 0.02
-
-The Coach starts it at the lowest priority, and it exits with the Coach. It reads the ledger and the received games,
-and appends to ``<run>/crowd/verdicts.jsonl`` when the evidence against a worker is enough (``CheckLimits``). It plays
-no part in receiving: a checker that is slow or gone delays no game, and the next one continues where it was.
+The Coach starts it in a process of its own at the lowest priority (keima/coach/crowd/program.py). It reads the ledger
+and the received games, and appends to ``<run>/crowd/verdicts.jsonl`` when the evidence against a worker is enough
+(``CheckLimits``). It plays no part in receiving: a checker that is slow or gone delays no game, and the next one
+continues where it was.
 
 Games are chosen by numbers that workers do not know. Those workers come first of which least has been checked.
 """
