@@ -205,7 +205,7 @@ def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings,
         resume=arguments.resume or restarted,
         present=ranks,
     )
-    print_summary(run_dir, end, distributed=distributed)
+    print_summary(run_dir, end, flag=how_to_continue(settings))
     return INTERRUPTED if end.stopped else 0
 
 
@@ -266,8 +266,15 @@ def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
-def print_summary(run_dir: Path, end: RunEnd, *, distributed: bool) -> None:
-    """Print the network's strength, where the run's files are, and what to do next."""
+def how_to_continue(settings: Settings) -> str:
+    """Return the flag with which a run is resumed on the machines that it had."""
+    if not settings.distributed.enabled:
+        return ""
+    return " --crowd" if settings.distributed.crowd else " --distributed"
+
+
+def print_summary(run_dir: Path, end: RunEnd, *, flag: str) -> None:
+    """Print the network's strength, where the run's files are, and what to do next; ``flag`` is to resume it."""
     console = Console(highlight=False)
     width = shutil.get_terminal_size().columns
     console.rule(style="dim") if width > 40 else None
@@ -279,7 +286,7 @@ def print_summary(run_dir: Path, end: RunEnd, *, distributed: bool) -> None:
         console.print(
             "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."
         )
-    resume = keima(f"resume {run_dir}{' --distributed' if distributed else ''}") if end.stopped else ""
+    resume = keima(f"resume {run_dir}{flag}") if end.stopped else ""
     for line in next_steps(run_dir, play=True, rate=end.coach.game.num_players <= 2, resume=resume):
         console.print(line, soft_wrap=True)
 

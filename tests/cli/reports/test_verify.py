@@ -103,6 +103,7 @@ def change_reports(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
         sql(run, "UPDATE iterations SET report = ? WHERE number = ?", json.dumps(report), report["iteration"])
 
 
+@pytest.mark.slow
 def test_an_honest_record_holds(recorded: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(recorded, folder, capsys) == (0, {})
     assert verify([str(recorded), "--target", str(folder / "easy.yaml"), "--processes", "1"]) == 0
@@ -148,6 +149,7 @@ def test_times_that_were_edited_everywhere_are_refused(
     assert code == 1 and "times as fast as this machine" in reasons["games"][0]
 
 
+@pytest.mark.slow
 def test_a_foreign_network_is_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     version = read_record(copy).model_version
     forge(copy, model_sha256="0" * 64)

@@ -81,6 +81,7 @@ def test_before_a_run_several_lengths_are_compared(here: Path, capsys: pytest.Ca
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_scores_are_only_foretold_once_they_are_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["twenty48", "--hours", "0.1"]) == 0
     assert "only foretold in games of two players" in capsys.readouterr().out

@@ -100,6 +100,7 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
         assert result.wins + result.draws + result.losses == 2 * PAIRS
 
 
+@pytest.mark.slow
 def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
     remote = RemoteMatches(GAME, executors_of(backend))
     play(remote, settings_of(tmp_path), backend.collect)
