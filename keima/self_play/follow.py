@@ -20,7 +20,7 @@ from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRec
 from keima.games import Game
 from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions
-from keima.search.decide import choose_action, root_value, sample_action, write_move_weights, write_network_policy
+from keima.search.decide import root_value, write_move_weights
 from keima.search.puct import Evaluate
 from keima.search.simulate import (
     NOT_FINITE,
@@ -33,14 +33,12 @@ from keima.search.simulate import (
 from keima.search.tree import AWAITED, NONE, OVER, Floats, find_child_by_action, make_node_root, reset_tree
 from keima.self_play.game_log import FINISHED, PLAYING
 from keima.self_play.parallel_games import (
-    EVEN_TEMPERATURE,
     GamesInPlay,
     SelfPlay,
     begin_move_search,
-    is_random_move,
-    move_temperature,
+    choose_move,
+    play_searched_move,
     play_unsearched_move,
-    record_policy_target,
 )
 from keima.self_play.reproduce import policy_at, policy_distance
 
@@ -170,22 +168,9 @@ def follow_move(games: GamesInPlay, paths: Paths, b: int) -> None:
         paths.values[b] = value
         slot.status = FINISHED
         return
-    record_policy_target(games, b, weights)
-    astray = is_random_move(games, b)
-    if astray:
-        write_network_policy(trees, b, weights)
-        chosen = sample_action(weights, EVEN_TEMPERATURE, search.streams, b)
-    else:
-        chosen = choose_action(search, b, weights, move_temperature(moves, search.streams, log, b))
+    chosen, astray = choose_move(games, b, weights)
     paths.chosen[b, slot.ply] = chosen
-    action = paths.actions[b, slot.ply]
-    log.actions[b, slot.ply] = action
-    log.root_values[b, slot.ply] = value if params.has_rewards else min(max(value, -1.0), 1.0)
-    if astray or slot.ply < slot.random_plies:
-        log.flags[b, slot.ply] |= RANDOM_MOVE
-    slot.ply += 1
-    rules.step(state, np.int64(action))
-    child = find_child_by_action(trees, b, 0, action)
+    child = play_searched_move(games, b, paths.actions[b, slot.ply], value, astray)
     while slot.ply < paths.lengths[b] and rules.current_player(state) == CHANCE:
         outcome = paths.actions[b, slot.ply]
         if sample_chance_outcome(rules, state, search.leaves.moves, search.streams, b) != outcome:

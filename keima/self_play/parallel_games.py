@@ -323,20 +323,8 @@ def make_move(games: GamesInPlay, b: int) -> None:
         slot.resigned = 1 + trees.nodes[b, 0].player
         slot.status = FINISHED
         return
-    record_policy_target(games, b, weights)
-    astray = is_random_move(games, b)
-    if astray:
-        write_network_policy(trees, b, weights)
-        action = sample_action(weights, EVEN_TEMPERATURE, search.streams, b)
-    else:
-        action = choose_action(search, b, weights, move_temperature(moves, search.streams, log, b))
-    log.actions[b, slot.ply] = action
-    log.root_values[b, slot.ply] = value if params.has_rewards else min(max(value, -1.0), 1.0)
-    if astray or slot.ply < slot.random_plies:
-        log.flags[b, slot.ply] |= RANDOM_MOVE
-    slot.ply += 1
-    rules.step(state, np.int64(action))
-    child = find_child_by_action(trees, b, 0, action)
+    action, astray = choose_move(games, b, weights)
+    child = play_searched_move(games, b, action, value, astray)
     while slot.ply < moves.max_plies and rules.current_player(state) == CHANCE and rules.terminal(state) == 0:
         outcome = play_chance_outcome(games, b)
         child = find_child_by_action(trees, b, child, outcome) if child != NONE else NONE
@@ -383,6 +371,32 @@ def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) 
     return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (
         slot.ply / moves.temperature_halflife
     )
+
+
+@compiled_without_refcounts
+def choose_move(games: GamesInPlay, b: int, weights: Floats) -> tuple[int, bool]:
+    """Record the policy target of game ``b``'s position, and choose a move; return also whether it is a random one."""
+    search = games.search
+    record_policy_target(games, b, weights)
+    if is_random_move(games, b):
+        write_network_policy(search.trees, b, weights)
+        return sample_action(weights, EVEN_TEMPERATURE, search.streams, b), True
+    temperature = move_temperature(games.moves, search.streams, games.log, b)
+    return choose_action(search, b, weights, temperature), False
+
+
+@compiled_without_refcounts
+def play_searched_move(games: GamesInPlay, b: int, action: int, value: float, astray: bool) -> int:
+    """Record and make a move whose position was searched; return its child of the root, or NONE."""
+    search, log = games.search, games.log
+    slot = log.slots[b]
+    log.actions[b, slot.ply] = action
+    log.root_values[b, slot.ply] = value if search.params.has_rewards else min(max(value, -1.0), 1.0)
+    if astray or slot.ply < slot.random_plies:
+        log.flags[b, slot.ply] |= RANDOM_MOVE
+    slot.ply += 1
+    search.rules.step(search.states[b], np.int64(action))
+    return find_child_by_action(search.trees, b, 0, action)
 
 
 @compiled_without_refcounts
