@@ -66,8 +66,9 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parse_before_imports(parse, check_inputs)
 
-from keima.cluster.http.door import FOLDER, read_machines
+from keima.cluster.http.door import read_machines
 from keima.cluster.http.links import StoredLink, make_link, read_door_address, read_links, revoke_link
+from keima.coach.crowd.verdicts import FOLDER
 
 
 @handle_interrupts

@@ -23,24 +23,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from keima.base.file_stamp import FileStamp, stamp_of
-from keima.base.files import read_limited
+from keima.base.file_stamp import FileStamp, StampedFiles, stamp_of
 from keima.base.reports.formats import Column, format_rate, table_lines
 from keima.base.reports.text import printable_line
 from keima.base.run_folder import LEDGER_NAME
-from keima.cluster.http.door import FOLDER, MACHINES, PRESENT_SECONDS, REFUSED, SEEN, Machine
+from keima.cluster.http.door import FILES, MACHINES, NAMELESS, OWN, PRESENT_SECONDS, SEEN, Machine, read_machine
+from keima.coach.crowd.verdicts import FOLDER, MAX_REASON, REFUSED, read_refused
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import WAIT_MS, read_ledger
-from keima.worker.worker_folder import CROWD, MAX_JSON_BYTES, WorkerFolder, is_crowd_worker
+from keima.worker.worker_folder import CROWD, WorkerFolder, is_crowd_worker
 
 log = logging.getLogger(__name__)
 
 MIRRORS = "workers"  # in the run's folder
-OWN, FILES, NAMELESS = "the run's own machines", "games from files", "somebody"
 HOUR = 3600.0
 WEEK_HOURS = 7 * 24
-MOST_NAME, MOST_REASON = 60, 500  # characters
-MOST_REFUSED_BYTES = 16 * 2**20
+MOST_NAME = 60  # characters
 NUMBERED = re.compile(rf"{CROWD}(.+)-[0-9a-f]{{4,12}}-[0-9]+")
 TRIMMED_AT_ONCE = 1000  # batches
 MIRROR_SECONDS = 30.0  # between two looks at the mirrors
@@ -113,7 +111,7 @@ class ContributionReader:
 
     def __init__(self, run_dir: Path, *, wall: Callable[[], float] = time.time) -> None:
         self._run_dir, self._wall = run_dir, wall
-        self._machines = _MachineFiles(run_dir / FOLDER)
+        self._machines = StampedFiles(run_dir / FOLDER / MACHINES, ".json", _read_named)
         self._batches = _BatchSums()
         self._hours = _CoreHours(run_dir / MIRRORS)
         self._run_id = ""
@@ -128,7 +126,7 @@ class ContributionReader:
             with read_ledger(self._run_dir) as ledger:
                 self._run_id = ledger.run_id
         now = self._wall()
-        refused = read_refused(self._run_dir / FOLDER / REFUSED)
+        refused = read_reasons(self._run_dir / FOLDER / REFUSED)
         with open_read_only(self._run_dir) as database:
             accounts = database.execute(ACCOUNTS).fetchall()
             window_games = _read_window_games(database)
@@ -136,7 +134,8 @@ class ContributionReader:
             self._hours.update(database, run_id=self._run_id, now=now)
         sums: dict[str, _Sum] = {}
         names: dict[str, str] = {}
-        for machine, seen in self._machines.read():
+        for machine, mark in filter(None, self._machines.read()):
+            seen = _last_seen(machine, mark)
             names |= dict.fromkeys(machine.worker_names, machine.name)
             sums.setdefault(machine.name, _Sum()).add_machine(seen, now=now)
         sums_of = {worker: sums[name] for worker, name in names.items()}
@@ -178,16 +177,16 @@ def name_in_worker(worker: str) -> str:
     return found[1] if found else NAMELESS if is_crowd_worker(worker) else OWN
 
 
-def read_refused(path: Path) -> dict[str, str]:
+def read_reasons(path: Path) -> dict[str, str]:
     """Return the workers that are not believed, with the reasons; empty if the file is missing or damaged."""
     try:
-        found = json.loads(read_limited(path, MOST_REFUSED_BYTES))
-        return {str(worker): printable_line(str(reason))[:MOST_REASON] for worker, reason in found.items()}
+        found = read_refused(path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         log.warning("%s cannot be read now: %s", path, error)
         return {}
+    return {worker: printable_line(reason)[:MAX_REASON] for worker, reason in found.items()}
 
 
 @contextmanager
@@ -245,37 +244,17 @@ class _Sum:
         )
 
 
-class _MachineFiles:
-    """The machines that have registered; a file is read again only when it has changed.
-
-    Args:
-        folder: the crowd's.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._known: dict[str, tuple[FileStamp, tuple[Machine, Path] | None]] = {}  # with a mark of each report
-
-    def read(self) -> list[tuple[Machine, float]]:
-        """Return the machines in the order of their files, with the names for the table, and when each has reported
-        last, in seconds since 1970; if it never has, when it registered. Damaged files are left out.
-        """
-        known, self._known = self._known, {}
-        for name, stamp in _list_stamped(self._folder / MACHINES, ".json"):
-            found = known.get(name)
-            self._known[name] = found if found and found[0] == stamp else (stamp, self._read_file(name))
-        return [(each[0], _last_seen(*each)) for _, each in self._known.values() if each]
-
-    def _read_file(self, name: str) -> tuple[Machine, Path] | None:
-        path = self._folder / MACHINES / name
-        try:
-            found = Machine(**json.loads(read_limited(path, MAX_JSON_BYTES)))
-            shown = printable_line(found.name)[:MOST_NAME] or NAMELESS
-            mark = self._folder / "workers" / found.worker_names[0] / SEEN  # a report is on all workers of a machine
-            return replace(found, name=shown), mark
-        except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            log.warning("%s cannot be read, so its machine is not named: %s", path, error)
+def _read_named(path: Path) -> tuple[Machine, Path] | None:
+    """Return a machine with the name for the table, and the mark of its reports; None if its file is damaged."""
+    try:
+        if (found := read_machine(path)) is None:
             return None
+        shown = printable_line(found.name)[:MOST_NAME] or NAMELESS
+        mark = path.parent.parent / "workers" / found.worker_names[0] / SEEN  # a report is on all workers of a machine
+        return replace(found, name=shown), mark
+    except (TypeError, AttributeError, LookupError) as error:
+        log.warning("%s has no machine that can be named: %s", path, error)
+        return None
 
 
 def _last_seen(machine: Machine, mark: Path) -> float:
@@ -393,18 +372,6 @@ def _read_window_games(database: sqlite3.Connection) -> int:
         with suppress(ValueError, TypeError, LookupError, AttributeError):
             return int(json.loads(report)["window_games"])
     return 0
-
-
-def _list_stamped(folder: Path, ending: str) -> list[tuple[str, FileStamp]]:
-    """Return the files of a folder that end so, sorted, with their stamps."""
-    found = []
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(ending):
-                with suppress(OSError):
-                    status = entry.stat()
-                    found.append((entry.name, FileStamp(status.st_ino, status.st_size, status.st_mtime_ns)))
-    return sorted(found)
 
 
 def _list_folders(folder: Path) -> list[str]:

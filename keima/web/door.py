@@ -21,11 +21,12 @@ from keima.base.system.priority import run_at_low_priority
 from keima.base.system.threads import SteppingThread
 from keima.cluster.http.app import Offered, make_door_app
 from keima.cluster.http.certificate import make_certificate, read_fingerprint
-from keima.cluster.http.door import FOLDER, Door
+from keima.cluster.http.door import Door
 from keima.cluster.http.links import EVERYONE, StoredLink, make_link, read_links, write_door_address
 from keima.cluster.http.protocol import DoorAddress
 from keima.cluster.http.server import allow_many_connections, make_server, open_listener
 from keima.cluster.machines.release import pack_code, worker_requirements
+from keima.coach.crowd.verdicts import FOLDER
 from keima.config.commands import keima
 from keima.config.load import load_settings
 from keima.config.own_modules import is_own

@@ -18,11 +18,11 @@ from starlette.routing import BaseRoute
 from keima.base.run_folder import LEDGER_NAME
 from keima.base.system.threads import SteppingThread
 from keima.cluster.http.app import SafeHeaders
-from keima.cluster.http.door import FOLDER, MACHINES, REFUSED, SEEN, Machine
+from keima.cluster.http.door import MACHINES, SEEN, Machine
 from keima.cluster.http.links import StoredLink, make_link, write_door_address
 from keima.cluster.http.protocol import DoorAddress
 from keima.cluster.http.server import make_server, open_listener
-from keima.coach.crowd.verdicts import write_refused
+from keima.coach.crowd.verdicts import FOLDER, REFUSED, write_refused
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.receive import Received, receive_batch
 from keima.data.records import encode_batch

@@ -16,8 +16,8 @@ import pytest
 
 from keima.base.run_folder import LEDGER_NAME
 from keima.base.run_lock import RunLock
-from keima.cluster.http.door import FOLDER, MACHINES, REFUSED
-from keima.coach.crowd.verdicts import write_refused
+from keima.cluster.http.door import MACHINES
+from keima.coach.crowd.verdicts import FOLDER, REFUSED, write_refused
 from keima.data.ledger import open_ledger
 from keima.web.contributors import (
     MIRROR_SECONDS,

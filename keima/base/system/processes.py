@@ -13,6 +13,7 @@ import fcntl
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,6 +121,21 @@ def die_with_starter(by: signal.Signals) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
     except (OSError, AttributeError):
         return
+
+
+def end_program(program: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Ask a program that was started to end, and kill it if it has not after so many seconds."""
+    program.terminate()
+    wait_or_kill(program, seconds)
+
+
+def wait_or_kill(program: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Wait for a program to end, and kill it if it has not after so many seconds."""
+    try:
+        program.wait(max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
 
 
 def _set_environment(variables: Mapping[str, str]) -> None:

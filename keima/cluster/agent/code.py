@@ -131,10 +131,10 @@ def unpack_cache(request: UnpackCacheRequest) -> Done:
     return Done()
 
 
-def extract_wheel(archive: Path, folder: Path) -> None:
-    """Unpack a wheel's files, none of them outside ``folder``."""
+def extract_wheel(archive: Path, folder: Path, *, most: int = MOST_UNPACKED) -> None:
+    """Unpack a wheel's files of at most so many bytes, none of them outside ``folder``."""
     with zipfile.ZipFile(archive) as wheel:
-        if sum(member.file_size for member in wheel.infolist()) > MOST_UNPACKED:
+        if sum(member.file_size for member in wheel.infolist()) > most:
             raise CommandFailed(f"{archive} is larger than a release can be")
         for member in wheel.infolist():
             name = Path(member.filename)

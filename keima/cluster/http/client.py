@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import http.client
 import json
-import logging
 import socket
 import ssl
 from collections.abc import Mapping
@@ -32,11 +31,8 @@ from keima.cluster.http.protocol import (
     SyncRequest,
 )
 
-log = logging.getLogger(__name__)
-
 SECONDS = 30.0  # for each wait on the network
 MOST_REPLY_BYTES = 8 * 2**20  # of JSON
-CHUNK_BYTES = 2**16
 MOST_FILE_BYTES = 2**30
 M = TypeVar("M", bound=BaseModel)
 
@@ -83,7 +79,6 @@ class DoorClient:
         parts = urlsplit(link.address)
         self._host, self._port, self._path = parts.hostname or "", parts.port or 443, parts.path
         self._connection: http.client.HTTPSConnection | None = None
-        self.sent = self.received = 0  # bytes of bodies
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +152,6 @@ class DoorClient:
             part = data[at : at + MOST_PART_BYTES]
             headers = {"X-Offset": str(at), "X-Total": str(len(data)), "X-SHA256": sha256}
             self._request("PUT", f"/v1/games/{worker}/{name}", body=part, headers=headers)
-            self.sent += len(part)
             at += len(part)
 
     def close(self) -> None:
@@ -210,7 +204,6 @@ class DoorClient:
             wait = reply.headers.get("retry-after", "")
             seconds = float(wait) if wait.isdecimal() else None
             raise DoorRefused(reply.status, _first_line(reply.body), seconds)
-        self.received += len(reply.body)
         return reply
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], most: int) -> _Reply:

@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from keima.base.file_stamp import StampedFiles
 from keima.base.files import PART, read_limited, sync_folder, write_atomically
 from keima.base.reports.text import printable_line
 from keima.base.system.disk_space import free_disk_bytes
@@ -47,6 +48,7 @@ from keima.cluster.http.protocol import (
     SyncRequest,
     WorkerReport,
 )
+from keima.coach.crowd.verdicts import REFUSED, read_refused
 from keima.config.sections.crowd import CrowdSettings
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.worker.model_push import MODEL_NAME
@@ -62,10 +64,8 @@ from keima.worker.worker_folder import (
 
 log = logging.getLogger(__name__)
 
-FOLDER = "crowd"  # in the run's folder
-MACHINES = "machines"  # in that: what the door knows of each machine
+MACHINES = "machines"  # in the crowd's folder: what the door knows of each machine
 SEEN = "seen"  # in a mailbox: changed at every report
-REFUSED = "refused.json"  # there too, written by the Coach: workers that are not believed, with the reason
 PRESENT_SECONDS = 60.0  # after its last report, a machine is present
 SESSION_SECONDS = 30.0  # of silence, until another process may take a machine's place
 SYNCS_PER_SECOND = 100.0  # of all machines together
@@ -81,7 +81,7 @@ REGISTRATIONS_PER_SECOND = 1.0  # by a link, in the long run
 MOST_NAME = 30  # characters
 NAME_KINDS = "LNPZ"  # kinds of characters in a name (Unicode): letters, numbers, punctuation and spaces
 INVISIBLE = '\u115f\u1160\u3164\uffa0<>&|"\\'
-RESERVED_NAMES = ("somebody", "the run's own machines", "games from files")
+OWN, FILES, NAMELESS = "the run's own machines", "games from files", "somebody"  # in the public table
 KEPT_NAMES = 2000  # of a worker's batches
 KEPT_HASHES = 20_000  # of files
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class Door:
         self._registrations = Buckets(REGISTRATIONS_PER_SECOND, settings.machines_per_link, clock=clock)
         self._bytes = Buckets(*MACHINE_BYTES, clock=clock)
         self._links = _WatchedFile(folder / LINKS, lambda path: read_links(path.parent), list[StoredLink]())
-        self._refused = _WatchedFile(folder / REFUSED, _read_refused, dict[str, str]())
+        self._refused = _WatchedFile(folder / REFUSED, _refused_machines, dict[str, str]())
 
     # Who may enter.
 
@@ -220,9 +220,8 @@ class Door:
             raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this machine is not registered here: join again by a link")
         if not any(link.id == machine.link and link.revoked is None for link in self._links.read()):
             raise DoorRefusal(HTTPStatus.FORBIDDEN, "the link that this machine came by was revoked")
-        for worker, reason in self._refused.read().items():
-            if machine_of(worker) == f"{CROWD}{machine.id}":
-                raise DoorRefusal(HTTPStatus.FORBIDDEN, f"the games of this machine are not accepted: {reason}")
+        if reason := self._refused.read().get(f"{CROWD}{machine.id}"):
+            raise DoorRefusal(HTTPStatus.FORBIDDEN, f"the games of this machine are not accepted: {reason}")
         if not self._requests.take(machine.id):
             seconds = self._requests.seconds_until(machine.id)
             raise DoorRefusal(HTTPStatus.TOO_MANY_REQUESTS, "this machine asks too often", retry_seconds=seconds)
@@ -505,18 +504,26 @@ def clean_name(text: str) -> str:
     """Return a name for the public table: letters, digits and a few signs, and none of the table's own lines."""
     kept = "".join(char for char in unicodedata.normalize("NFC", text) if unicodedata.category(char)[0] in NAME_KINDS)
     short = printable_line("".join(char for char in kept if char not in INVISIBLE))[:MOST_NAME].strip()
-    return "somebody" if not short or short.casefold() in RESERVED_NAMES else short
+    return NAMELESS if not short or short.casefold() in (OWN, FILES, NAMELESS) else short
+
+
+def read_machine(path: Path) -> Machine | None:
+    """Return the machine of a file; None, and a warning, if the file is damaged."""
+    try:
+        return Machine(**json.loads(read_limited(path, MAX_JSON_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        log.warning("%s cannot be read, so its machine must register again: %s", path, error)
+        return None
+
+
+def machine_files(folder: Path) -> StampedFiles[Machine | None]:
+    """Return the files of the machines that have registered, in the crowd's ``folder``."""
+    return StampedFiles(folder / MACHINES, ".json", read_machine)
 
 
 def read_machines(folder: Path) -> list[Machine]:
     """Return the machines that have registered, in the order of their ids; damaged files are left out."""
-    found = []
-    for path in sorted((folder / MACHINES).glob("*.json")):
-        try:
-            found.append(Machine(**json.loads(read_limited(path, MAX_JSON_BYTES))))
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("%s cannot be read, so its machine must register again: %s", path, error)
-    return found
+    return [machine for machine in machine_files(folder).read() if machine]
 
 
 def is_present(folder: Path, worker: str, now: float) -> bool:
@@ -592,9 +599,9 @@ def _hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _read_refused(path: Path) -> dict[str, str]:
-    found = json.loads(read_limited(path, 16 * 2**20))
-    return {str(worker): str(reason) for worker, reason in found.items()}
+def _refused_machines(path: Path) -> dict[str, str]:
+    """Return the reason why a machine is refused, by what the names of its workers begin with."""
+    return {machine_of(worker): reason for worker, reason in reversed(read_refused(path).items())}
 
 
 class _WatchedFile(Generic[T]):

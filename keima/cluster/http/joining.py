@@ -18,14 +18,15 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from keima.base.files import PART, read_limited, remove_stale_parts, write_atomically
-from keima.base.system.processes import die_with_starter
+from keima.base.reports.text import printable_line
+from keima.base.system.processes import die_with_starter, wait_or_kill
 from keima.cluster.agent import code as remote_code
+from keima.cluster.agent.process import CommandFailed
 from keima.cluster.http.client import DoorClient, DoorRefused, DoorUnreachable, WrongServer
 from keima.cluster.http.conditions import Conditions
 from keima.cluster.http.protocol import (
@@ -113,29 +114,19 @@ def unpack_code(folder: Path, facts: RunFacts, wheel: bytes) -> Path:
     part = target.with_name(f"{target.name}{PART}")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
-    with _open_wheel(wheel) as archive:
-        members = archive.infolist()
-        if sum(member.file_size for member in members) > RELEASE_BYTES:
-            raise CannotJoin("the code of the run is larger than code of Keima can be")
-        for member in members:
-            path = PurePosixPath(member.filename)
-            if path.is_absolute() or ".." in path.parts or not path.parts or member.is_dir():
-                raise CannotJoin(f"the code of the run has a file {ascii(member.filename)[:80]}")
-            place = part / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(archive.read(member))
+    archive = part.with_name(f"{target.name}.whl{PART}")
+    archive.write_bytes(wheel)
+    try:
+        remote_code.extract_wheel(archive, part, most=RELEASE_BYTES)
+    except (CommandFailed, zipfile.BadZipFile) as error:
+        raise CannotJoin(f"the code of the run cannot be used: {printable_line(str(error))}") from error
+    finally:
+        archive.unlink()
     if remote_code.code_hash(part, "", part) != facts.code:
         raise CannotJoin("the code of the run is not what its hash says")
     shutil.rmtree(target, ignore_errors=True)
     part.replace(target)
     return target
-
-
-def _open_wheel(wheel: bytes) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(BytesIO(wheel))
-    except zipfile.BadZipFile as error:
-        raise CannotJoin("the code that came is no wheel") from error
 
 
 def find_code(folder: Path, code: str) -> Path | None:
@@ -319,11 +310,7 @@ class JoinedMachine:
         deadline = self._clock() + HAND_OVER_SECONDS
         for member in running:
             assert member.process is not None
-            try:
-                member.process.wait(max(0.0, deadline - self._clock()))
-            except subprocess.TimeoutExpired:
-                member.process.kill()
-                member.process.wait()
+            wait_or_kill(member.process, deadline - self._clock())
             with suppress(ProcessLookupError):
                 os.killpg(member.process.pid, signal.SIGKILL)  # whatever the game has left behind
             member.process = None

@@ -13,12 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from keima.base.system.processes import end_program
 from keima.base.system.threads import SteppingThread
 from keima.cluster.agent.packing import install_remote_program
-from keima.cluster.http.door import FOLDER, is_present, read_machines
+from keima.cluster.http.door import is_present, machine_files
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import STOP_SECONDS, ProcessStatus, Report
 from keima.cluster.ssh.transport import LocalTransport, Transport
+from keima.coach.crowd.verdicts import FOLDER
 from keima.config.sections.crowd import CROWD_NAME, CrowdSettings
 from keima.config.sections.workers import WorkerSettings
 from keima.paths import program_of, with_code_on_path
@@ -113,7 +115,7 @@ class CrowdProcessManager:
     ) -> None:
         self.usual_silence = usual_silence
         self._folder, self._wall, self._clock = folder, wall, clock
-        self._slots: frozenset[str] = frozenset()
+        self._machines, self._slots = machine_files(folder), frozenset[str]()
         self._look_at = clock()
 
     def prepare(
@@ -138,7 +140,7 @@ class CrowdProcessManager:
 
     def _find_workers(self) -> list[str]:
         now = self._wall()
-        names = (name for machine in read_machines(self._folder) for name in machine.worker_names)
+        names = (name for machine in self._machines.read() if machine for name in machine.worker_names)
         return [name for name in names if is_present(self._folder, name, now) or self._has_games(name)]
 
     def _has_games(self, worker: str) -> bool:
@@ -219,11 +221,6 @@ class _DoorProcess:
         """End the process."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_program(self._process, END_SECONDS)
         self._pass_on_output()
         self._process = None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from keima.base.system.processes import end_program
 from keima.coach.crowd.program import LOG
 from keima.coach.crowd.verdicts import FOLDER
 from keima.paths import program_of, with_code_on_path
@@ -66,10 +67,5 @@ class CheckerProcess:
         """End the process."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_program(self._process, END_SECONDS)
         self._process = None

@@ -12,11 +12,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from keima.base.files import write_atomically
+from keima.base.files import read_limited, write_atomically
 
 FOLDER = "crowd"  # in the run's folder
 VERDICTS, REFUSED, STATE = "verdicts.jsonl", "refused.json", "checker.json"
 MAX_REASON = 500  # characters
+MAX_REFUSED_BYTES = 16 * 2**20
 
 
 def make_folder(run_dir: Path) -> Path:
@@ -77,6 +78,20 @@ def _parse_verdict(line: bytes) -> tuple[str, str] | None:
     if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in ("worker", "reason")):
         return None
     return found["worker"], found["reason"][:MAX_REASON]
+
+
+def read_refused(path: Path) -> dict[str, str]:
+    """Return the distrusted workers of a list for the door, with the reasons.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        found = json.loads(read_limited(path, MAX_REFUSED_BYTES))
+        return {str(worker): str(reason) for worker, reason in found.items()}
+    except (AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def write_refused(run_dir: Path, distrusted: Mapping[str, str]) -> None:
