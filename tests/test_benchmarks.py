@@ -15,6 +15,7 @@ from tests.sources import ROOT, python_files
 PROGRAMS = [path for path in python_files("benchmarks") if '__name__ == "__main__"' in path.read_text()]
 PARTS = {  # started by other programs
     "simulated_machines.py",
+    "playing_volunteers.py",
     "gpu_paths.py",
     "keima_peer.py",
     "openspiel_peer.py",

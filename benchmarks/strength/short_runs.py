@@ -48,6 +48,11 @@ class ShortRun:
         """Write its settings file."""
         write_atomically(self.config, yaml.safe_dump(document, sort_keys=False).encode())
 
+    @property
+    def workspace(self) -> Path:
+        """The folder in which it is started, whose code it uses."""
+        return ROOT
+
     def settings(self) -> Settings:
         """Read its settings, as they were chosen once it has begun."""
         begun = self.path / "config.yaml"
@@ -68,7 +73,7 @@ class ShortRun:
         begun = ["--resume"] if (self.path / "run.db").exists() else []
         line = [sys.executable, "-m", "keima", "train", "--config", str(self.config), "--run-dir", str(self.path)]
         with self.config.with_suffix(".log").open("a") as log:
-            subprocess.run([*line, *begun], cwd=ROOT, check=True, stdout=log, stderr=log)
+            subprocess.run([*line, *begun], cwd=self.workspace, check=True, stdout=log, stderr=log)
 
 
 def train_side_by_side(

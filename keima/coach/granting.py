@@ -62,6 +62,7 @@ class Granting:
         backend: the workers.
         clock: seconds that never go back.
         log_event: called for events worth a log line.
+        most_games: how many games a worker may be granted in all; None: any number.
     """
 
     def __init__(
@@ -72,10 +73,12 @@ class Granting:
         backend: SelfPlayBackend,
         clock: Callable[[], float],
         log_event: Callable[[str], None],
+        most_games: Callable[[str], int | None] = lambda worker: None,
     ) -> None:
         self._training, self._ahead = settings.training, settings.self_play.games_per_worker
         self._may_others_join = settings.distributed.enabled and settings.distributed.crowd is not None
         self._ledger, self._backend, self._clock, self._log_event = ledger, backend, clock, log_event
+        self._most_games = most_games
         self._idle: dict[
             str, tuple[float, int]
         ] = {}  # worker -> since when it has had nothing to do, and its beat then
@@ -113,14 +116,24 @@ class Granting:
         else:
             to_come = sum(account.outstanding for account in accounts.values())  # including workers that left
             left = self._training.games_per_iteration - games_here - to_come
-            missing = {
-                worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)
-            }
-        granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0} if missing else {}
+            able = [worker for worker in workers if self._limit_grant(worker, left, accounts) > 0]
+            missing = {worker: left // len(able) + (number < left % len(able)) for number, worker in enumerate(able)}
+        granted = dict[str, int]()
+        for worker in workers if missing else ():
+            if (wanted := missing.get(worker, 0)) > 0 and (games := self._limit_grant(worker, wanted, accounts)) > 0:
+                granted[worker] = games
         if granted:
             self._ledger.grant_all(granted)
             accounts = self._ledger.accounts()
         self._send_accounts(workers, accounts)
+
+    def _limit_grant(self, worker: str, games: int, accounts: Mapping[str, WorkerAccount]) -> int:
+        """Return how many of so many games a worker may be granted now."""
+        most = self._most_games(worker)
+        if most is None:
+            return games
+        account = accounts.get(worker) or WorkerAccount(name=worker)
+        return min(games, most - account.next_game - account.outstanding)
 
     def give_up_lost(self, batches: Sequence[PendingBatch]) -> None:
         """Give up games that will never arrive: of workers that are gone, and of idle workers with nothing left.

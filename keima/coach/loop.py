@@ -149,7 +149,12 @@ class Coach:
             log_event=self.log_event,
         )
         self._granting = Granting(
-            settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
+            settings=settings,
+            ledger=ledger,
+            backend=backend,
+            clock=clock,
+            log_event=self.log_event,
+            most_games=self._distrusting.most_games,
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS

@@ -18,6 +18,7 @@ from keima.base.reports.run_reports import IterationReport, Observer
 from keima.base.run_lock import RunLock
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.cluster.control.cluster_client import open_cluster_client
+from keima.cluster.control.requests import lock_control_folder
 from keima.cluster.local.learner_ranks import learner_ranks
 from keima.cluster.local.processes import spread_processes
 from keima.cluster.local.worker_devices import Spread
@@ -231,7 +232,13 @@ def local_backend_maker(*, spread: Spread | None = None) -> MakeBackend:
 
 
 def cluster_backend_maker(*, config: Path, takeover: bool = False) -> MakeBackend:
-    """Return what has the games of a run played on the machines that its config lists."""
+    """Return what has the games of a run played on the machines that its config lists.
+
+    Raises:
+        RunLocked: another Coach uses this folder's workers; nothing has been written for this run.
+        OSError: the folder cannot be written.
+    """
+    lock_control_folder().close()
 
     def make(run_dir: Path, game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
         CLUSTER_LOG.parent.mkdir(exist_ok=True)

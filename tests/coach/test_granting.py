@@ -59,7 +59,7 @@ class Actors:
 class Desk:
     """Granting with its ledger, workers and clock."""
 
-    def __init__(self, folder: Path, *workers: str, asynchronous: bool = True) -> None:
+    def __init__(self, folder: Path, *workers: str, asynchronous: bool = True, newcomers: str = "") -> None:
         self.ledger: Ledger = open_ledger(folder, GAME)
         self.actors, self.now, self.told = Actors(*workers), 0.0, list[str]()
         settings = small_settings(folder, training={"asynchronous": asynchronous})
@@ -69,6 +69,7 @@ class Desk:
             backend=self.actors,
             clock=lambda: self.now,
             log_event=self.told.append,
+            most_games=lambda worker: 8 if worker in newcomers else None,
         )
 
 
@@ -83,6 +84,28 @@ def test_every_worker_is_kept_a_number_of_games_ahead(tmp_path: Path) -> None:
     desk.ledger.discard("a", 10, "for the test")
     desk.granting.grant(0)
     assert desk.actors.accounts == {"a": (50, 0), "b": (40, 0)}
+
+
+def test_a_newcomer_gets_no_more_games_than_it_may_have_in_all(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "a", "b", newcomers="b")
+    desk.granting.grant(0)
+    desk.granting.grant(0)
+    assert desk.actors.accounts == {"a": (40, 0), "b": (8, 0)}
+    desk.ledger.discard("b", 4, "its machine was off")
+    desk.granting.grant(0)
+    assert desk.actors.accounts["b"] == (12, 0)
+
+
+def test_in_synchronous_mode_others_play_what_a_newcomer_may_not(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "a", "b", "c", asynchronous=False, newcomers="c")
+    for _ in range(6):
+        desk.granting.grant(0)
+    assert [granted for granted, _ in desk.actors.accounts.values()] == [7, 7, 6]
+    desk.ledger.withdraw("b", 7, "for the test")
+    desk.actors.workers = ("a", "c")
+    for _ in range(6):
+        desk.granting.grant(0)
+    assert desk.actors.accounts == {"a": (12, 0), "b": (7, 0), "c": (8, 0)}
 
 
 def test_nothing_is_granted_while_the_learner_is_far_behind(tmp_path: Path) -> None:

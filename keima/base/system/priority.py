@@ -19,6 +19,7 @@ from typing import NoReturn
 from keima.base.system.processes import die_with_starter
 
 LOWEST_PRIORITY = 19
+WORKER_PRIORITY = 5  # if cores are scarce, the learner comes first, because all workers wait for it in the end
 AUTOGROUPS, OWN_GROUP = Path("/proc/sys/kernel/sched_autogroup_enabled"), Path("/proc/self/autogroup")
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keima.base.reports.formats import game_title
+from keima.base.system.priority import WORKER_PRIORITY
 from keima.cluster.agent.commands import Owner
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
@@ -35,7 +36,6 @@ from keima.config.sections.workers import WorkerSettings
 log = logging.getLogger(__name__)
 
 HERE = "here"  # the name of this machine, and its folder in the run's
-NICENESS = 5  # of its workers, for which the learner comes first
 
 
 class SshMachines:
@@ -90,7 +90,7 @@ class ThisMachine:
 
     def __init__(self, run_dir: Path, *, required: WorkerRequirements, coach: str) -> None:
         self._required, self._coach = required, coach
-        given = {"directory": str((run_dir / HERE).absolute()), "python": sys.executable, "nice": NICENESS}
+        given = {"directory": str((run_dir / HERE).absolute()), "python": sys.executable, "nice": WORKER_PRIORITY}
         self._machine = WorkerSettings.model_validate({"name": HERE, "host": "localhost", **given})
 
     def machines(self) -> tuple[WorkerSettings, ...]:

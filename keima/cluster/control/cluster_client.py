@@ -26,7 +26,7 @@ def open_cluster_client(
     """Start the cluster in a process of its own; see ``Cluster`` for the arguments.
 
     Raises:
-        RunLocked: another Coach uses this checkout's workers.
+        RunLocked: another Coach uses this folder's workers.
         ValueError: the worker class cannot be sent to the workers.
         OSError: the control folder or the mirrors cannot be written.
     """

@@ -98,7 +98,7 @@ class RequestInbox:
         coach: the Coach's process, which holds the folder's lock; None: this process, which takes it.
 
     Raises:
-        RunLocked: another Coach uses this checkout's workers.
+        RunLocked: another Coach uses this folder's workers.
         OSError: the folder cannot be created or written.
     """
 
@@ -246,7 +246,7 @@ def lock_control_folder(folder: Path = CONTROL_FOLDER) -> RunLock:
     """Take the lock that shows that a Coach runs.
 
     Raises:
-        RunLocked: another Coach uses this checkout's workers.
+        RunLocked: another Coach uses this folder's workers.
         OSError: the folder cannot be created or written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -254,11 +254,14 @@ def lock_control_folder(folder: Path = CONTROL_FOLDER) -> RunLock:
     while True:
         try:
             return RunLock(folder)
-        except RunLocked as error:
+        except RunLocked:
             if time.monotonic() >= deadline:
                 facts = read_coach_facts(folder)
-                who = f"process {facts.pid}, for {facts.run}" if facts else str(error)
-                raise RunLocked(f"another Coach already uses this checkout's workers ({who}); stop it first") from None
+                who = f" (process {facts.pid}, for {facts.run})" if facts else ""
+                raise RunLocked(
+                    f"another Coach already uses the workers of {folder.parents[1]}{who}; stop it first, or work in "
+                    "another folder"
+                ) from None
         time.sleep(POLL_SECONDS)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import set_log_handler
+from keima.base.system.priority import WORKER_PRIORITY
 from keima.base.system.processes import Process, start_process
 from keima.base.system.signals import ignore_terminal_signals
 from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_local_workers
@@ -25,7 +26,6 @@ from keima.worker.worker_folder import Heartbeat
 log = logging.getLogger(__name__)
 
 PRELOAD = "keima.cluster.local.preload"  # by the server of processes
-NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
 STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
 RESTARTS, RESTART_WINDOW = 5, 600.0  # a worker that restarts more often in this many seconds is in a crash loop
@@ -269,7 +269,7 @@ def run_on_device(device: str | None, target: Callable[[Path], None], root: Path
 
     CUDA reads the environment when it is first used, which is later.
     """
-    os.nice(NICENESS)
+    os.nice(WORKER_PRIORITY)
     if device is not None:
         os.environ[CUDA_VISIBLE_DEVICES] = device
     target(root)

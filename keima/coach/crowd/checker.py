@@ -1,6 +1,6 @@
 """Check the games of workers that joined from outside: what they say of their games is searched again.
 
-The Coach starts it in a process of its own at the lowest priority (keima/coach/crowd/program.py). It reads the ledger
+The Coach starts it in a process of its own (keima/coach/crowd/program.py). It reads the ledger
 and the received games, and appends to ``<run>/crowd/verdicts.jsonl`` when the evidence against a worker is enough
 (``CheckLimits``). It plays no part in receiving: a checker that is slow or gone delays no game, and the next one
 continues where it was.
@@ -33,7 +33,7 @@ from keima.coach.crowd.ranking import (
 )
 from keima.coach.crowd.scoring import choose_models, score_game, search_games
 from keima.coach.crowd.sequence import WINDOW, InOrder, KnownGames
-from keima.coach.crowd.verdicts import STATE, VerdictReader, append_verdict, make_folder
+from keima.coach.crowd.verdicts import STATE, VerdictReader, append_pass, append_verdict, make_folder
 from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
@@ -79,6 +79,7 @@ class WorkerRecord:
     ranks: list[tuple[Bet, Bet]] = field(default_factory=lambda: [(Bet(), Bet())] * NUM_STATISTICS)
     starts: list[int] = field(default_factory=list)  # of its processes
     verdict: str = ""
+    has_passed: bool = False
     # Not kept when the checker ends:
     known: KnownGames | None = None
     order: InOrder[tuple[int, Statistics]] = field(default_factory=InOrder)
@@ -92,12 +93,13 @@ class WorkerRecord:
         known = self.known.starts if self.known else self.starts
         return {
             "received": self.received,
-            "to_check": self.to_check,
+            "to_check": self.to_check + len(self.chosen),  # which are forgotten: others take their place
             "scores": asdict(self.scores),
             "gross": asdict(self.gross),
             "ranks": [[asdict(bet) for bet in both] for both in self.ranks],
             "starts": known,
             "verdict": self.verdict,
+            "has_passed": self.has_passed,
         }
 
     @staticmethod
@@ -118,6 +120,7 @@ class WorkerRecord:
             ranks=ranks,
             starts=[int(start) for start in kept["starts"]],
             verdict=str(kept["verdict"]),
+            has_passed=bool(kept.get("has_passed", False)),
             is_resumed=True,
         )
 
@@ -130,6 +133,14 @@ def _read_bet(kept: Mapping[str, Any]) -> Bet:
 def is_suspicious(record: WorkerRecord, limits: CheckLimits) -> bool:
     """Return whether all games of a worker are searched again, until the evidence is enough or gone."""
     return max(record.scores.capital, record.gross.capital) >= limits.suspicious
+
+
+def has_been_checked(record: WorkerRecord, limits: CheckLimits) -> bool:
+    """Return whether enough of a newcomer's games have been searched again, and it is not suspicious."""
+    none_left = (
+        not record.chosen and record.received >= limits.newcomer_grant // 2
+    )  # after a restart, fewer were checked
+    return (none_left or record.scores.observations >= limits.passing_checks) and not is_suspicious(record, limits)
 
 
 def is_loser_to_move(game: Game, record: GameRecord) -> bool:
@@ -186,6 +197,7 @@ class Checker:
             self._terms.insert(0, terms)
         del self._terms[4:]
         self._earlier = self._list_earlier_batches()
+        self._is_judged = False
 
     # The loop.
 
@@ -197,9 +209,10 @@ class Checker:
         """
         read = self.read_batches()
         checked = self.check_games()
-        if read or checked:
+        if read or checked or not self._is_judged:
             self.judge()
             self.save()
+            self._is_judged = True
         return bool(read or checked)
 
     def read_batches(self) -> int:
@@ -445,7 +458,7 @@ class Checker:
     # Verdicts.
 
     def judge(self) -> None:
-        """Write a verdict on each worker against which there is enough evidence.
+        """Write a verdict on each worker against which there is enough evidence; newcomers that were checked pass.
 
         Raises:
             OSError: the disk does not take it; the next call tries again.
@@ -454,6 +467,9 @@ class Checker:
             if record.verdict or not is_crowd_worker(worker):
                 continue
             if self._limits.weigh(record.scores, record.gross, record.ranks) < self._limits.evidence:
+                if not record.has_passed and has_been_checked(record, self._limits):
+                    append_pass(self._folder, worker)
+                    record.has_passed = True
                 continue
             reason = self._limits.give_reason(record.scores, record.gross, record.ranks)
             append_verdict(self._folder, worker, reason)

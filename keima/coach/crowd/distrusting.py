@@ -5,6 +5,7 @@ from pathlib import Path
 
 from keima.base.retry_log import RetryLog
 from keima.coach.backends.backend import SelfPlayBackend
+from keima.coach.crowd.limits import CHECK_LIMITS
 from keima.coach.crowd.process import CheckerProcess
 from keima.coach.crowd.verdicts import VerdictReader, write_refused
 from keima.coach.receiving import Receiving
@@ -75,6 +76,12 @@ class Distrusting:
             if self._unwritten:
                 write_refused(self._run_dir, self._ledger.distrusted())
                 self._unwritten = False
+
+    def most_games(self, worker: str) -> int | None:
+        """Return how many games a worker may be granted in all; None: any number, as it is known well enough."""
+        if self._checker is None or not is_crowd_worker(worker) or worker in self._verdicts.passed:
+            return None
+        return CHECK_LIMITS.newcomer_grant
 
     def _with_machines(self, verdicts: dict[str, str]) -> dict[str, str]:
         """Return verdicts with those on the other workers of the same machines: one program plays on all of them."""

@@ -19,6 +19,10 @@ class CheckLimits:
     first_games: int = 8
     newcomer_games: int = 200
     newcomer_share: float = 0.1
+    # A newcomer gets no more games than this until some have been checked: checks take time, and a fast liar does not
+    # wait for them.
+    newcomer_grant: int = 150
+    passing_checks: int = 16  # of about 22 in so many games
     # Capital from which on all games of a worker are searched again, until it has fallen. One game of another search
     # multiplies the first capitals by 5 to 12.
     suspicious: float = 2.0

@@ -2,8 +2,9 @@
 
     python -m keima.coach.crowd.program RUN SHARE STARTER
 
-``CheckerProcess`` starts it with the share of the games to check and its own process id. It runs at the lowest priority
-in a session of its own, so that Ctrl-C in the terminal leaves its end to the Coach, and exits with the Coach.
+``CheckerProcess`` starts it with the share of the games to check and its own process id. It runs at the priority of
+workers, which would starve it at a lower one, in a session of its own, so that Ctrl-C in the terminal leaves its end to
+the Coach, and exits with the Coach.
 """
 
 import logging
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 from keima.base.system.logs import set_log_handler
-from keima.base.system.priority import begin_session
+from keima.base.system.priority import WORKER_PRIORITY, begin_session
 from keima.base.system.processes import die_with_starter
 from keima.coach.crowd.checker import Checker, Terms
 from keima.coach.crowd.verdicts import make_folder
@@ -58,7 +59,7 @@ def main() -> None:
     die_with_starter(signal.SIGTERM)
     if os.getppid() != starter:  # it has ended meanwhile
         return
-    begin_session()
+    begin_session(WORKER_PRIORITY)
     set_log_handler(logging.FileHandler(make_folder(run_dir) / LOG, encoding="utf-8"))
     use_threads(1)
     try:

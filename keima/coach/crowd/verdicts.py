@@ -1,6 +1,7 @@
 """The files in ``<run>/crowd/`` by which the checker, the Coach and the door tell each other who is distrusted.
 
-    verdicts.jsonl   a line for each liar that the checker has found; it only appends
+    verdicts.jsonl   a line for each liar that the checker has found, and for each newcomer whose first games have been
+                     checked; it only appends
     refused.json     {worker: reason} of all distrusted workers of the ledger; the Coach replaces it, the door reads it
     checker.json     what the checker knows of each worker, from which its next process continues
 
@@ -11,6 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from keima.base.files import read_limited, write_atomically
 
@@ -33,7 +35,20 @@ def append_verdict(folder: Path, worker: str, reason: str) -> None:
     Raises:
         OSError: the disk does not take it.
     """
-    line = json.dumps({"worker": worker, "reason": reason[:MAX_REASON]}).encode() + b"\n"
+    _append_line(folder, {"worker": worker, "reason": reason[:MAX_REASON]})
+
+
+def append_pass(folder: Path, worker: str) -> None:
+    """Add that a newcomer's first games have been checked.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    _append_line(folder, {"worker": worker, "passed": True})
+
+
+def _append_line(folder: Path, content: Mapping[str, object]) -> None:
+    line = json.dumps(content).encode() + b"\n"
     descriptor = os.open(folder / VERDICTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         size = os.fstat(descriptor).st_size
@@ -46,10 +61,15 @@ def append_verdict(folder: Path, worker: str, reason: str) -> None:
 
 
 class VerdictReader:
-    """Reads the verdicts of a run as they are added."""
+    """Reads the verdicts of a run as they are added.
+
+    Attributes:
+        passed: the workers whose first games have been checked, as far as it has read.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         self._path, self._read = run_dir / FOLDER / VERDICTS, 0  # bytes
+        self.passed = set[str]()
 
     def read_new(self) -> dict[str, str]:
         """Return the verdicts since the last call: worker and reason.
@@ -67,17 +87,18 @@ class VerdictReader:
             return {}
         complete = data[: data.rfind(b"\n") + 1]
         self._read += len(complete)
-        return dict(found for line in complete.splitlines() if (found := _parse_verdict(line)))
+        lines = [found for line in complete.splitlines() if (found := _parse_line(line))]
+        self.passed |= {found["worker"] for found in lines if found.get("passed") is True}
+        reasons = ((found["worker"], found.get("reason")) for found in lines)
+        return {worker: reason[:MAX_REASON] for worker, reason in reasons if isinstance(reason, str)}
 
 
-def _parse_verdict(line: bytes) -> tuple[str, str] | None:
+def _parse_line(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in ("worker", "reason")):
-        return None
-    return found["worker"], found["reason"][:MAX_REASON]
+    return found if isinstance(found, dict) and isinstance(found.get("worker"), str) else None
 
 
 def read_refused(path: Path) -> dict[str, str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.local.processes import FIRST_TIME, NICENESS, RESTARTS, LocalProcesses, last_log_line
+from keima.base.system.priority import WORKER_PRIORITY
+from keima.cluster.local.processes import FIRST_TIME, RESTARTS, LocalProcesses, last_log_line
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 from tests.cluster.local.short_lived import PATIENCE, die, die_once, idle
 from tests.small_run import GAME, small_settings
@@ -77,7 +78,7 @@ def test_the_learner_has_priority_over_workers_for_the_cores(open_processes: Ope
     backend = open_processes(count=2, target=idle, compiled=True)
     backend.publish(1, b"model")
     wait_until(lambda: len(list(tmp_path.glob("*/begun"))) == 2)
-    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + WORKER_PRIORITY)
     assert [os.getpriority(os.PRIO_PROCESS, child.pid or 0) for child in active_children()] == [niceness, niceness]
 
 

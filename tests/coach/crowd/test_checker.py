@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from keima.coach.crowd.checker import Checker
-from keima.coach.crowd.verdicts import STATE, VerdictReader, make_folder
+from keima.coach.crowd.limits import CHECK_LIMITS
+from keima.coach.crowd.verdicts import STATE, VERDICTS, VerdictReader, make_folder
 from tests.coach.crowd.crowd import BATCH, LIARS, Play, check_all, open_run, play_honestly
 
 MOST_GAMES = 200  # before which a liar must be found
@@ -25,6 +26,9 @@ def test_every_liar_is_found_before_its_200th_game(tmp_path: Path, play: Play) -
             if verdicts := find_liar(checker, tmp_path):
                 break
         assert list(verdicts) == ["crowd-liar-1"], "it was not found"
+        reader = VerdictReader(tmp_path)
+        reader.read_new()
+        assert not reader.passed
 
 
 def test_honest_workers_are_trusted_whatever_they_compute_with(tmp_path: Path) -> None:
@@ -38,6 +42,38 @@ def test_honest_workers_are_trusted_whatever_they_compute_with(tmp_path: Path) -
         averages = {worker: record.scores.average for worker, record in checker.workers.items()}
         assert max(averages.values()) < 0.01, averages
         assert [record.scores.observations for record in checker.workers.values()] == [11, 11]
+
+
+def test_a_newcomer_passes_once_enough_of_its_games_were_checked(tmp_path: Path) -> None:
+    with open_run(tmp_path) as run:
+        reader, sent = VerdictReader(tmp_path), 0
+        with run.checker() as checker:
+            while not reader.passed:
+                run.send("crowd-a-1", run.play("crowd-a-1", BATCH, version=2))
+                sent += BATCH
+                check_all(checker)
+                reader.read_new()
+        limits = CHECK_LIMITS
+        assert limits.newcomer_grant // 2 <= sent < limits.newcomer_grant - BATCH
+        with run.checker() as checker:
+            run.send("crowd-a-1", run.play("crowd-a-1", BATCH, version=2))
+            check_all(checker)
+        assert len((make_folder(tmp_path) / VERDICTS).read_bytes().splitlines()) == 1
+
+
+def test_a_newcomer_whose_checks_wait_passes_after_a_restart_too(tmp_path: Path) -> None:
+    with open_run(tmp_path) as run:
+        for _ in range(CHECK_LIMITS.newcomer_grant // BATCH):
+            run.send("crowd-a-1", run.play("crowd-a-1", BATCH, version=2))
+        with run.checker() as checker:
+            checker.read_batches()
+            checker.save()
+            assert len(checker.workers["crowd-a-1"].chosen) == 22
+        with run.checker() as checker:
+            checker.step()
+        reader = VerdictReader(tmp_path)
+        reader.read_new()
+        assert reader.passed == {"crowd-a-1"}
 
 
 def test_changes_of_the_model_within_games_are_no_lies(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from keima.cli.reports.audit import audit
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.coach.crowd.verdicts import REFUSED, append_verdict, make_folder
+from keima.coach.crowd.limits import CHECK_LIMITS
+from keima.coach.crowd.verdicts import REFUSED, append_pass, append_verdict, make_folder
 from keima.coach.fingerprint import window_fingerprint
 from keima.coach.loop import Coach
 from keima.config.schema import Settings
@@ -22,11 +23,13 @@ from tests.synthetic import synthetic_batch
 HONEST, LIAR = "crowd-anna-1", "crowd-liar-1"
 
 
-def settings_of(folder: Path, *, window: int = 50) -> Settings:
-    """Return settings without a checker; ``window`` positions is the first size of the window, which grows."""
+def settings_of(folder: Path, *, window: int = 50, share: float = 0.0) -> Settings:
+    """Return settings without a checker, if ``share`` is 0; ``window`` positions is the first size of the window, which
+    grows.
+    """
     return small_settings(
         folder,
-        distributed={"enabled": True, "crowd": {"check_share": 0.0}},
+        distributed={"enabled": True, "crowd": {"check_share": share}},
         training={"window": {"min_positions": window, "max_positions": 1_000}},
     )
 
@@ -86,6 +89,20 @@ def test_a_liar_s_games_leave_the_window_and_the_others_stay(tmp_path: Path) -> 
         assert any(f"worker {LIAR} is distrusted, and its 20 games" in text for text in listener.events)
         assert json.loads((folder / "crowd" / REFUSED).read_bytes()) == {LIAR: "its games are copies"}
         assert coach.window.add(synthetic_batch(GAME, games=5)) > 0, "the window goes on"
+
+
+def test_newcomers_have_few_games_until_they_were_checked(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, share=0.02)
+    with coaching(tmp_path, settings) as coach:
+        distrusting = coach._distrusting
+        assert distrusting._checker
+        distrusting._checker.poll = lambda: None  # type: ignore[method-assign]
+        assert distrusting.most_games("local-1") is None
+        assert distrusting.most_games(HONEST) == CHECK_LIMITS.newcomer_grant
+        append_pass(make_folder(tmp_path), HONEST)
+        act_on_verdicts(coach)
+        assert distrusting.most_games(HONEST) is None
+        assert distrusting.most_games(LIAR) == CHECK_LIMITS.newcomer_grant
 
 
 def test_a_verdict_counts_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from keima.base.system.priority import WORKER_PRIORITY
 from keima.coach.crowd.process import CheckerProcess
 from keima.coach.crowd.verdicts import VerdictReader
 from keima.config.load import save_resolved
@@ -42,7 +43,7 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.slow  # 20 s
 @pytest.mark.timeout(2 * SECONDS)
-def test_the_process_finds_a_liar_at_the_lowest_priority_and_is_replaced_if_it_ends(tmp_path: Path) -> None:
+def test_the_process_finds_a_liar_at_the_priority_of_workers_and_is_replaced_if_it_ends(tmp_path: Path) -> None:
     make_run_files(tmp_path)
     events, now = list[str](), 0.0
     with open_run(tmp_path) as run:
@@ -56,7 +57,7 @@ def test_the_process_finds_a_liar_at_the_lowest_priority_and_is_replaced_if_it_e
             found = dict[str, str]()
             wait_until(lambda: found.update(reader.read_new()) or found)
             assert list(found) == ["crowd-liar-1"]
-            assert os.getpriority(os.PRIO_PROCESS, first) == 19
+            assert os.getpriority(os.PRIO_PROCESS, first) == WORKER_PRIORITY
             os.kill(first, 9)
             wait_until(lambda: not is_running(first))
             checker.poll()
