@@ -76,8 +76,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--config", type=flag_type(find_experiment), help=f"the experiment's settings (default: {default})")
     add("--distributed", action="store_true", help="play on the config's distributed.workers, not on this machine")
     takeover = "with --distributed: take over workers of another Coach; its games are set aside"
-    crowd = "let machines join by a link, from anywhere, beside the config's and this one (docs/crowd.md)"
-    add("--crowd", action="store_true", help=crowd)
+    crowd = "let machines join by a link, from anywhere, beside the config's and this one (docs/crowd.md); or no more"
+    add("--crowd", action=argparse.BooleanOptionalAction, help=crowd)
     add("--takeover", action="store_true", help=takeover)
     add("--resume", action="store_true", help=argparse.SUPPRESS if resumes else "continue the run")
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     smoke = "smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given"
     add("--smoke", action="store_true", help=smoke)
     arguments = parser.parse_args(argv)
-    arguments.distributed |= arguments.crowd
+    arguments.distributed |= arguments.crowd is True
     if arguments.takeover and not arguments.distributed:
         parser.error("--takeover goes with --distributed")
     if arguments.hours and getattr(arguments, "run.minutes"):
@@ -228,6 +228,8 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     )
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = use_current_workers(path, settings)
+    if arguments.crowd is False:
+        settings = close_door(settings)
     if arguments.smoke:
         bounds = {key: overrides.get(f"run.{key}") for key in ("iterations", "minutes")}
         settings = shrink(settings, **bounds)
@@ -240,6 +242,13 @@ def crowd_override(path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
     distributed = document.get("distributed") if isinstance(document, dict) else None
     given = isinstance(distributed, dict) and distributed.get("crowd") is not None
     return {} if given or any(key.startswith("distributed.crowd") for key in overrides) else {"distributed.crowd": {}}
+
+
+def close_door(settings: Settings) -> Settings:
+    """Return the settings of a run that machines cannot join any more; without others, this machine plays alone."""
+    left = settings.distributed.model_copy(update={"crowd": None})
+    left = left.model_copy(update={"enabled": left.enabled and left.has_machines})
+    return settings.model_copy(update={"distributed": left})
 
 
 def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:

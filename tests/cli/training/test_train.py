@@ -173,6 +173,17 @@ def test_a_resumed_cluster_takes_the_workers_that_its_file_lists_now(tmp_path: P
     assert [worker.name for worker in settings.distributed.workers] == ["worker1", "worker2"]
 
 
+@pytest.mark.parametrize("others", [{}, cluster_of("worker1")], ids=["this machine", "a cluster"])
+def test_a_resumed_run_is_as_open_as_before_or_closed(tmp_path: Path, others: dict[str, object]) -> None:
+    given = {**others, "enabled": True, "crowd": {"port": 0}}
+    config(tmp_path, distributed=given).rename(tmp_path / "config.yaml")
+    line = ["--run-dir", str(tmp_path), "--resume"]
+    _, settings = train.read_settings(train.parse(line))
+    assert settings.distributed.enabled and settings.distributed.crowd
+    _, settings = train.read_settings(train.parse([*line, "--no-crowd"]))
+    assert settings.distributed.crowd is None and settings.distributed.enabled == bool(others)
+
+
 def test_a_local_run_continues_with_the_workers_of_its_file_or_else_of_the_cluster_s_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
