@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, compiled_without_refcounts, inlined_by_llvm
 
 BITS = 63  # of a word that are used
 
@@ -68,7 +68,7 @@ def _stones_as_bits(board: NDArray[Any], stone: int) -> Any:
     return stones
 
 
-@compiled_without_refcounts
+@compiled_part
 def _large_board_has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     height, width = board.shape
     for row in range(height):

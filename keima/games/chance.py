@@ -1,11 +1,11 @@
 """Sampling of chance outcomes."""
 
 from keima.base.random import Streams, uniform
-from keima.compilation.decorators import compiled_without_refcounts
+from keima.compilation.decorators import compiled_part
 from keima.games.game import MoveScratch, Rules, States
 
 
-@compiled_without_refcounts
+@compiled_part
 def sample_chance_outcome(rules: Rules, state: States, scratch: MoveScratch, streams: Streams, b: int) -> int:
     """Sample an outcome at a chance state from stream ``b``."""
     outcomes, chances = scratch.actions, scratch.chances

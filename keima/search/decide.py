@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from keima.base.random import Streams, uniform
-from keima.compilation.decorators import compiled_without_refcounts
+from keima.compilation.decorators import compiled_part
 from keima.search.policies import find_chosen_child, write_policy_target
 from keima.search.puct import SearchParams, child_mean_value
 from keima.search.tree import DRAW, LOSS, NONE, POLICY_WEIGHT_SUM, UNPROVEN, Floats, Trees, scale_to_sum
@@ -14,7 +14,7 @@ from keima.search.workspace import Workspace
 LEAST_TEMPERATURE = 0.01  # below this the best move is played
 
 
-@compiled_without_refcounts
+@compiled_part
 def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
     """Return the root's value for the player to move: the proven value, or the mean of the simulations.
 
@@ -29,7 +29,7 @@ def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> f
     return float(root.value_sum / max(root.visits, 1))
 
 
-@compiled_without_refcounts
+@compiled_part
 def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
     """Return the mean value of the root's visited moves by ``weights`` ``[A]``; without visits the network's."""
     total, weighted = 0.0, 0.0
@@ -42,7 +42,7 @@ def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Flo
     return weighted / total if total > 0 else float(trees.nodes[b, 0].evaluation)
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_move_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Write the weight of each action at the root to ``weights`` ``[A]``; 0 for moves not to be learned or played.
 
@@ -57,7 +57,7 @@ def write_move_weights(params: SearchParams, trees: Trees, b: int, weights: Floa
         write_network_policy(trees, b, weights)
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_proven_weights(trees: Trees, b: int, weights: Floats) -> None:
     """Write the visits of the moves that keep a proven root's value to ``weights`` ``[A]``."""
     root = trees.nodes[b, 0]
@@ -70,7 +70,7 @@ def write_proven_weights(trees: Trees, b: int, weights: Floats) -> None:
         number = child.next_sibling
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
     """Write the network's policy over the moves that are not proven losses to ``weights`` ``[A]``."""
     for action in range(len(weights)):
@@ -84,7 +84,7 @@ def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
     scale_to_sum(weights, POLICY_WEIGHT_SUM)
 
 
-@compiled_without_refcounts
+@compiled_part
 def choose_action(work: Workspace, b: int, weights: Floats, temperature: float) -> int:
     """Return the action to play: the one that the algorithm has chosen already, else as ``sample_action`` draws it."""
     trees = work.trees
@@ -94,7 +94,7 @@ def choose_action(work: Workspace, b: int, weights: Floats, temperature: float) 
     return sample_action(weights, temperature, work.streams, b)
 
 
-@compiled_without_refcounts
+@compiled_part
 def sample_action(weights: Floats, temperature: float, streams: Streams, b: int) -> int:
     """Return an action sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one."""
     best = int(np.argmax(weights))
@@ -114,7 +114,7 @@ def sample_action(weights: Floats, temperature: float, streams: Streams, b: int)
     return best
 
 
-@compiled_without_refcounts
+@compiled_part
 def policy_surprise(trees: Trees, b: int, weights: Floats) -> float:
     """KL(weights || the network's policy) in nats, KataGo's policy surprise; 0 where every move loses."""
     if trees.nodes[b, 0].proven == LOSS:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from keima.base.random import Streams, exponential
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, inlined_by_llvm
 from keima.search.puct import (
     LARGE,
     ONE,
@@ -61,7 +61,7 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
     return table
 
 
-@compiled_without_refcounts
+@compiled_part
 def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Multiply the prior of each root move by the exponential of a Gumbel sample; ``scratch`` is ``[2, A]``."""
     noisy = scratch[0]
@@ -192,7 +192,7 @@ def select_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedul
     return int(best)
 
 
-@compiled_without_refcounts
+@compiled_part
 def count_root_moves(trees: Trees, b: int) -> int:
     """Return the number of the root's moves."""
     root = trees.nodes[b, 0]
@@ -203,7 +203,7 @@ def count_root_moves(trees: Trees, b: int) -> int:
     return int(count)
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
     """Write the root's improved policy, without noise and proven losses, to ``policy`` ``[A]``, in thousandths."""
     weight, unvisited, scale = complete_values(params, trees, b, 0)
@@ -224,7 +224,7 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
     scale_to_sum(policy, POLICY_WEIGHT_SUM)
 
 
-@compiled_without_refcounts
+@compiled_part
 def find_best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
     """Return the child to play: the largest score among the most visited that are not proven losses, or NONE."""
     weight, _, scale = complete_values(params, trees, b, 0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.tree import DRAW, UNPROVEN
@@ -51,7 +51,7 @@ def make_lookahead_scratch(game: Game, plies: int) -> LookaheadScratch:
     )
 
 
-@compiled_without_refcounts
+@compiled_part
 def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States) -> int:
     """Return the result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to
     move, or UNPROVEN within the depth.
@@ -103,7 +103,7 @@ def copy_state(source: States, target: States) -> None:
         target[word] = source[word]
 
 
-@compiled_without_refcounts
+@compiled_part
 def expand_frame(rules: Rules, lookahead: LookaheadScratch, depth: int) -> None:
     """Play each move of the position at ``depth``: include those that end the game, and list the others."""
     legal_actions, step, terminal, returns = rules.legal_actions, rules.step, rules.terminal, rules.returns

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, draw_gamma
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
 from keima.search.handover import pass_kernel_by_address
@@ -274,7 +274,7 @@ def select_puct_child(params: SearchParams, trees: Trees, b: int, number: int) -
     return int(best)
 
 
-@compiled_without_refcounts
+@compiled_part
 def save_root_priors(trees: Trees, b: int) -> None:
     """Open the root and save the network's priors of its moves."""
     root = trees.nodes[b, 0]
@@ -291,7 +291,7 @@ def save_root_priors(trees: Trees, b: int) -> None:
         number = child.next_sibling
 
 
-@compiled_without_refcounts
+@compiled_part
 def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
     """Replace the priors of the root's moves by ``priors`` ``[A]``."""
     root = trees.nodes[b, 0]
@@ -307,7 +307,7 @@ def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
         number = child.next_sibling
 
 
-@compiled_without_refcounts
+@compiled_part
 def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, streams: Streams, b: int) -> None:
     """Write a Dirichlet sample over the actions with positive ``root_priors`` ``[A]`` to ``noise`` ``[A]``."""
     count = 0
@@ -324,7 +324,7 @@ def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, s
         noise[action] /= max(total, 1e-30)
 
 
-@compiled_without_refcounts
+@compiled_part
 def add_dirichlet_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Apply the root temperature to the root's priors and mix in Dirichlet noise; ``scratch`` is ``[2, A]``."""
     root_priors, noise, softened = trees.root_priors[b], scratch[0], scratch[1]
@@ -342,7 +342,7 @@ def add_dirichlet_noise(params: SearchParams, trees: Trees, b: int, streams: Str
     set_root_priors(trees, b, softened)
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_visit_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Write the visits of the root's moves to ``weights`` ``[A]``: without proven losses and, after a full search, with
     forced playouts pruned.
@@ -358,7 +358,7 @@ def write_visit_weights(params: SearchParams, trees: Trees, b: int, weights: Flo
         prune_forced_playouts(params, trees, b, weights)
 
 
-@compiled_without_refcounts
+@compiled_part
 def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Remove from the visits in ``weights`` ``[A]`` the forced playouts that PUCT alone would not have made.
 

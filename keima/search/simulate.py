@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import Streams
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, compiled_without_refcounts, inlined_by_llvm
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Game, Planes, Rules
@@ -93,7 +93,7 @@ def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
     return not (params.early_stop and is_best_move_settled(trees, b))
 
 
-@compiled_without_refcounts
+@compiled_part
 def is_best_move_settled(trees: Trees, b: int) -> bool:
     """Return whether the simulations that are left cannot bring another root move to as many visits as the most
     visited.
@@ -133,7 +133,7 @@ def advance_searches(work: Workspace, logits: Floats, values: Floats) -> int:
     return waiting
 
 
-@compiled_without_refcounts
+@compiled_part
 def are_finite(logits: Floats, values: Floats) -> bool:
     """Return whether answers ``[N, A]`` and ``[N, V]`` are finite."""
     finite = True
@@ -178,7 +178,7 @@ def collect_leaves(work: Workspace, b: int, row: int) -> int:
     return row + search.waiting
 
 
-@compiled_without_refcounts
+@compiled_part
 def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Prepare an evaluated root for this move's search: save its priors, and add noise if wanted."""
     save_root_priors(trees, b)
@@ -273,7 +273,7 @@ def current_score(rules: Rules, leaves: Leaves) -> np.float32:
     return leaves.returns[0]
 
 
-@compiled_without_refcounts
+@compiled_part
 def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """Mark a new node where the game is over; returns its value."""
     rules.returns(leaves.state, leaves.returns)
@@ -294,7 +294,7 @@ def count_score_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.floa
     return lead if node.player == 0 else -lead
 
 
-@compiled_without_refcounts
+@compiled_part
 def prove_new_node(rules: Rules, leaves: Leaves, node: Any) -> bool:
     """Look ahead from a new node; if that decides the game, mark the node as proven."""
     proven = prove_by_lookahead(rules, leaves.lookahead, leaves.state)
@@ -412,7 +412,7 @@ def update_proof(nodes: Any, number: int, latest: int) -> None:
     node.proven = best
 
 
-@compiled_without_refcounts
+@compiled_part
 def undo_visits(trees: Trees, b: int, number: int) -> None:
     """Undo the visits of a simulation that met a node whose evaluation is already pending."""
     while number != NONE:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled_part, compiled_without_refcounts, inlined_by_llvm
 from keima.games.game import Actions
 
 Floats = NDArray[np.float32]
@@ -101,7 +101,7 @@ def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actio
     )
 
 
-@compiled_without_refcounts
+@compiled_part
 def reset_tree(trees: Trees, b: int, player: int) -> None:
     """Replace tree ``b`` by a root that awaits its evaluation, with ``player`` to move."""
     search = trees.searches[b]
@@ -187,7 +187,7 @@ def turn_logits_into_priors(trees: Trees, b: int, number: int) -> None:
     node.best_first = False
 
 
-@compiled_without_refcounts
+@compiled_part
 def softmax_in_place(scores: Floats) -> None:
     """Turn ``scores`` into probabilities, in place."""
     largest = scores[0]
@@ -203,7 +203,7 @@ def softmax_in_place(scores: Floats) -> None:
         scores[i] *= scale
 
 
-@compiled_without_refcounts
+@compiled_part
 def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
     """Scale ``weights`` to the sum ``wanted``."""
     total = np.float32(0.0)
@@ -270,7 +270,7 @@ def make_node_root(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32
     search.ready = False
 
 
-@compiled_without_refcounts
+@compiled_part
 def convert_root_sums_to_mover(nodes: Any) -> None:
     """Change the sums of the new root of one tree ``[M]`` from those of the player above to those of its own player."""
     root = nodes[0]
@@ -294,7 +294,7 @@ def node_mean_value(nodes: Any, number: int) -> np.float32:
     return sum_node_values(nodes, number) / visits
 
 
-@compiled_without_refcounts
+@compiled_part
 def sum_node_values(nodes: Any, number: int) -> np.float32:
     """Return the sum of a node's values for the player to move there, in one tree ``[M]``."""
     total, child_number = nodes[number].evaluation, nodes[number].first_child
@@ -311,7 +311,7 @@ def node_mean_lead(nodes: Any, number: int) -> np.float32:
     return node.value_factor * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
 
 
-@compiled_without_refcounts
+@compiled_part
 def move_candidates(trees: Trees, b: int, number: int, first: int) -> None:
     """Move a node's candidates down to the place ``first``."""
     node = trees.nodes[b, number]

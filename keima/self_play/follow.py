@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
+from keima.compilation.decorators import compile_for_types, compiled_part, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games import Game
@@ -155,7 +155,7 @@ def follow_games(games: GamesInPlay, paths: Paths, logits: Floats, values: Float
     return asked, finished
 
 
-@compiled_without_refcounts
+@compiled_part
 def follow_move(games: GamesInPlay, paths: Paths, b: int) -> None:
     """Record the search of game ``b``'s position and the move that it would make, and make the recorded one."""
     search, moves, log = games.search, games.moves, games.log

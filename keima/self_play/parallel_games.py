@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keima.base.random import Streams, exponential, uniform
-from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
+from keima.compilation.decorators import compile_for_types, compiled_part, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games.chance import sample_chance_outcome
@@ -257,7 +257,7 @@ def begin_game(games: GamesInPlay, b: int, seed: int, model_version: int, openin
     begin_move_search(games, b)
 
 
-@compiled_without_refcounts
+@compiled_part
 def begin_move_search(games: GamesInPlay, b: int) -> None:
     """Set the simulations of the next move: none for a random move, else those of a full or of a cheap search."""
     moves, streams = games.moves, games.search.streams
@@ -311,7 +311,7 @@ def advance_games(games: GamesInPlay, logits: Floats, values: Floats) -> tuple[i
     return asked, finished
 
 
-@compiled_without_refcounts
+@compiled_part
 def make_move(games: GamesInPlay, b: int) -> None:
     """Choose, record and play game ``b``'s next move, and resolve the chance events that follow, if any."""
     search, moves, log = games.search, games.moves, games.log
@@ -336,7 +336,7 @@ def make_move(games: GamesInPlay, b: int) -> None:
         reset_tree(trees, b, rules.current_player(state))
 
 
-@compiled_without_refcounts
+@compiled_part
 def play_chance_outcome(games: GamesInPlay, b: int) -> int:
     """Draw, record and play a chance outcome in game ``b``; return it."""
     search = games.search
@@ -345,7 +345,7 @@ def play_chance_outcome(games: GamesInPlay, b: int) -> int:
     return outcome
 
 
-@compiled_without_refcounts
+@compiled_part
 def play_unsearched_move(games: GamesInPlay, b: int, action: int, flag: int) -> None:
     """Record and play a move of game ``b`` that no search has chosen: a chance outcome, or one of an opening."""
     log = games.log
@@ -359,7 +359,7 @@ def play_unsearched_move(games: GamesInPlay, b: int, action: int, flag: int) -> 
     games.search.rules.step(games.search.states[b], np.int64(action))
 
 
-@compiled_without_refcounts
+@compiled_part
 def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) -> float:
     """Return the temperature of game ``b``'s next move: in a random opening 1 or, for an even choice, huge; later it
     falls towards the final one.
@@ -373,7 +373,7 @@ def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) 
     )
 
 
-@compiled_without_refcounts
+@compiled_part
 def choose_move(games: GamesInPlay, b: int, weights: Floats) -> tuple[int, bool]:
     """Record the policy target of game ``b``'s position, and choose a move; return also whether it is a random one."""
     search = games.search
@@ -385,7 +385,7 @@ def choose_move(games: GamesInPlay, b: int, weights: Floats) -> tuple[int, bool]
     return choose_action(search, b, weights, temperature), False
 
 
-@compiled_without_refcounts
+@compiled_part
 def play_searched_move(games: GamesInPlay, b: int, action: int, value: float, astray: bool) -> int:
     """Record and make a move whose position was searched; return its child of the root, or NONE."""
     search, log = games.search, games.log
@@ -399,7 +399,7 @@ def play_searched_move(games: GamesInPlay, b: int, action: int, value: float, as
     return find_child_by_action(search.trees, b, 0, action)
 
 
-@compiled_without_refcounts
+@compiled_part
 def is_random_move(games: GamesInPlay, b: int) -> bool:
     """Draw whether game ``b`` makes a random move now, to reach positions that good play does not.
 
@@ -411,7 +411,7 @@ def is_random_move(games: GamesInPlay, b: int) -> bool:
     return uniform(games.search.streams, b) < slot.random_move_share
 
 
-@compiled_without_refcounts
+@compiled_part
 def should_resign(games: GamesInPlay, b: int, value: float) -> bool:
     """Count the moves that the player to move found lost in a row; return whether the player resigns now."""
     moves = games.moves
@@ -427,7 +427,7 @@ def should_resign(games: GamesInPlay, b: int, value: float) -> bool:
     )
 
 
-@compiled_without_refcounts
+@compiled_part
 def record_policy_target(games: GamesInPlay, b: int, weights: Floats) -> None:
     """Record the policy target ``weights`` ``[A]`` of a full search; a cheap search has none."""
     log, trees = games.log, games.search.trees

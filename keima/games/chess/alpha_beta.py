@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.games.chess.board import (
     CLOCK,
     DRAWN,
@@ -59,7 +59,7 @@ def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
     return ORDER * gain - material_of(board, square_bit(action & 63)) if gain > 0 else 0
 
 
-@compiled_without_refcounts
+@compiled_part
 def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
     """Start on the position at this level; return whether its value, in ``BEST``, is already known."""
     state, notes = scratch.states[level], scratch.notes[level]
@@ -83,7 +83,7 @@ def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
     return False
 
 
-@compiled_without_refcounts
+@compiled_part
 def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     """Make the most promising untried move at the next level; return False if there is none."""
     state, notes = scratch.states[level], scratch.notes[level]
@@ -103,7 +103,7 @@ def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     return True
 
 
-@compiled_without_refcounts
+@compiled_part
 def search_value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -> int:
     """Return the value of the position at level 0 for the player to move, exact between ``low`` and ``high``.
 

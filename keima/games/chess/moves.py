@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.compilation.intrinsics import lowest_bit
 from keima.games.chess.board import (
     ALL,
@@ -203,7 +203,7 @@ def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Square
     return count
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_legal_moves(state: States, out: Actions) -> int:
     """Write all legal moves in ascending order; return their number."""
     board, passing = board_at(state, state[PLY]), state[EN_PASSANT]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 
 DECAY, THRESHOLD = 0.5, 1.0
@@ -137,7 +137,7 @@ def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
                 gradient[i] = float32_to_bfloat16(later[i])
 
 
-@compiled_without_refcounts
+@compiled_part
 def fill_points(currents: Numbers, bias: Numbers) -> None:
     """Set the currents of all points of a map ``[points, C]`` to ``[C]``."""
     points, channels = currents.shape
@@ -147,7 +147,7 @@ def fill_points(currents: Numbers, bias: Numbers) -> None:
             current[c] = bias[c]
 
 
-@compiled_without_refcounts
+@compiled_part
 def add_to_points(currents: Numbers, bias: Numbers) -> None:
     """Add currents ``[C]`` to all points of a map ``[points, C]``."""
     points, channels = currents.shape
@@ -157,7 +157,7 @@ def add_to_points(currents: Numbers, bias: Numbers) -> None:
             current[c] += bias[c]
 
 
-@compiled_without_refcounts
+@compiled_part
 def add_events(events: Events, count: int, weights: Numbers, row_points: int, out: Numbers) -> None:
     """Add the contribution of each of the first ``count`` events to the currents around it.
 
@@ -180,7 +180,7 @@ def add_events(events: Events, count: int, weights: Numbers, row_points: int, ou
                 below[i] += factor * weight[i]
 
 
-@compiled_without_refcounts
+@compiled_part
 def find_events(neurons: Neurons, channels: tuple[int, int], board: tuple[int, int], events: Events) -> int:
     """Advance the neurons of a range of channels by one step, and list those that fire.
 

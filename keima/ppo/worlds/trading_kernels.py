@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts
+from keima.compilation.decorators import compiled, compiled_part
 from keima.compilation.random import Streams, random_below
 from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bar, Bars, begin_market, simulate_bar
 from keima.ppo.worlds.world import StepResult
@@ -103,7 +103,7 @@ class TapeEntry(NamedTuple):
     price: float  # of the trade, if there was one
 
 
-@compiled_without_refcounts
+@compiled_part
 def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> Bar:
     """Advance by a bar."""
     history = rules.history
@@ -114,7 +114,7 @@ def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> Bar:
     return Bar(history[row, OPEN], history[row, HIGH], history[row, LOW], history[row, CLOSE], history[row, VOLUME])
 
 
-@compiled_without_refcounts
+@compiled_part
 def update_features(known: Doubles, b: int, bar: Bar) -> None:
     """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
     high, low, close = bar.high, bar.low, bar.close
@@ -135,7 +135,7 @@ def update_features(known: Doubles, b: int, bar: Bar) -> None:
     known[b, LOG_VOLUME] += known[b, VOLUME_CHANGE] / 30.5
 
 
-@compiled_without_refcounts
+@compiled_part
 def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
     """Begin an episode on a new window of the history or a new simulated market, including its past."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
@@ -155,7 +155,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
         update_features(known, b, next_bar(rules, worlds, b))
 
 
-@compiled_without_refcounts
+@compiled_part
 def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
     """Return the net and gross units of all open positions."""
     net = gross = 0.0
@@ -165,7 +165,7 @@ def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
     return net, gross
 
 
-@compiled_without_refcounts
+@compiled_part
 def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
     """Close the oldest position at this price."""
     accounts, counters, lots = worlds.accounts, worlds.counters, worlds.lots
@@ -182,7 +182,7 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
     lots[b, counters[b, LOTS], UNITS] = lots[b, counters[b, LOTS], PAID] = 0.0
 
 
-@compiled_without_refcounts
+@compiled_part
 def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
     """Buy or sell at this price plus slippage; returns which of ``TRADES`` was made, and its price.
 
@@ -212,7 +212,7 @@ def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, ma
     return LONG_OPENED if side > 0.0 else SHORT_OPENED, price
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_observation(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
     """Write the ``FEATURES`` of world ``b``, limited to ``LIMIT``, into its row of ``out`` ``[B, F]``."""
     known, capital = worlds.known, rules.shares[CAPITAL]
@@ -280,7 +280,7 @@ def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Co
             write_observation(rules, worlds, b, now.observations)
 
 
-@compiled_without_refcounts
+@compiled_part
 def record_bar(tape: Tape, time: int, ended: bool, entry: TapeEntry) -> None:
     """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths

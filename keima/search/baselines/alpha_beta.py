@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.games.move_ordering import bring_best_forward
 from keima.search.lookahead import copy_state
@@ -119,7 +119,7 @@ def search_states(
         found.values[i] = root.best if root.maximizes else -root.best
 
 
-@compiled_without_refcounts
+@compiled_part
 def value_after_move(rules: Rules, final_score: Any, variation: AlphaBetaScratch) -> int:
     """Return the value of the position at level 1, exact within its window.
 
@@ -150,7 +150,7 @@ def include_value(level: Any, value: int) -> bool:
     return bool(level.low >= level.high)
 
 
-@compiled_without_refcounts
+@compiled_part
 def enter_position(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> bool:
     """Start on the position at a level; returns whether its value, in ``best``, is already known."""
     level, state = variation.levels[number], variation.states[number]
@@ -176,7 +176,7 @@ def static_value(rules: Rules, final_score: Any, variation: AlphaBetaScratch, nu
     return int(result * WON) - int(np.sign(result)) * number
 
 
-@compiled_without_refcounts
+@compiled_part
 def write_sort_keys(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> None:
     """Note the sort keys of the moves at a level: the values right after them, for the player to move."""
     level, step = variation.levels[number], rules.step
@@ -188,7 +188,7 @@ def write_sort_keys(rules: Rules, final_score: Any, variation: AlphaBetaScratch,
         variation.sort_keys[number, k] = value if level.maximizes else -value
 
 
-@compiled_without_refcounts
+@compiled_part
 def make_next_move(rules: Rules, variation: AlphaBetaScratch, number: int) -> bool:
     """Make the most promising untried move of a level at the next one; False if there is none."""
     level, below = variation.levels[number], variation.levels[number + 1]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, random_below, seed_stream
-from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined_by_llvm
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.chance import sample_chance_outcome
 from keima.games.game import CHANCE, Actions, Game, MoveScratch, Returns, Rules, States
@@ -99,7 +99,7 @@ def write_most_visited_actions(rules: Rules, tree: UctTree, states: States, play
         chosen[i] = find_most_visited_action(tree)
 
 
-@compiled_without_refcounts
+@compiled_part
 def build_tree(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
     """Build a new tree from ``state`` ``[S]``."""
     tree.used_nodes[0] = 0
@@ -242,7 +242,7 @@ def back_up_returns(tree: UctTree, number: int) -> None:
             node.points += (1.0 + tree.returns[nodes[number].player]) / 2.0
 
 
-@compiled_without_refcounts
+@compiled_part
 def find_most_visited_action(tree: UctTree) -> int:
     """Return the action of the root with the most visits, of several the one with the best mean."""
     nodes = tree.nodes
