@@ -72,6 +72,7 @@ class Module:
 
 
 MODULES = {
+    "keima/cluster/fleet/balancer.py": Module(("cluster/fleet/test_balancer.py",)),
     "keima/cluster/fleet/tracked_worker.py": Module(
         ("cluster/fleet/test_tracked_worker.py", "cluster/fleet/test_connection_failures.py")
     ),
@@ -88,6 +89,8 @@ MODULES = {
             "data/test_ledger.py",
             "worker/test_withdrawing.py",
             "data/test_receive.py",
+            "data/test_model_files.py",
+            "coach/crowd/test_distrusting.py",
             "cli/reports/test_audit.py",
         )
     ),
@@ -104,6 +107,11 @@ MODULES = {
             "learning/ranks/test_total_batch.py",
         )
     ),
+    "keima/learning/ranks/total_batch.py": Module(("learning/ranks/test_total_batch.py",)),
+    "keima/replay/value_targets.py": Module(
+        ("replay/test_value_targets.py", "replay/test_replay.py"), interpreted=True
+    ),
+    "keima/ppo/rollout.py": Module(("ppo/test_rollout.py", "ppo/test_ppo.py")),
     "keima/ppo/trainer.py": Module(("ppo/test_ppo_losses.py", "ppo/test_ppo.py", "ppo/test_ppo_memory.py")),
     "keima/data/verify.py": Module(("data/test_verify.py", "search/test_chance.py"), interpreted=True),
     "keima/search/puct.py": Module(

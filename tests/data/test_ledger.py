@@ -1,6 +1,7 @@
 """The ledger balances whatever happens, and entries stay."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -355,6 +356,7 @@ def test_readers_see_entries_and_cannot_write(ledger: Ledger) -> None:
     with read_ledger(ledger.folder) as reader:
         ledger.grant("w1", 7)
         assert reader.account("w1").granted == 7
+        assert {name: account.granted for name, account in reader.accounts().items()} == {"w1": 7}
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             reader.grant("w1", 1)
 
@@ -367,6 +369,8 @@ def test_models_are_entered_and_replaced(ledger: Ledger) -> None:
     assert ledger.models() == [model, replace(model, version=2, accepted=True)]
     ledger.add_model(replace(model, accepted=False))
     assert ledger.models()[0] == replace(model, accepted=False)
+    times = ledger.times("models")
+    assert list(times) == [1, 2] and all(abs(then - time.time()) < 100 for then in times.values())
 
 
 def test_iterations_matches_ratings_and_events_are_kept(ledger: Ledger) -> None:

@@ -26,8 +26,7 @@ HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
 STRAGGLER_FACTOR = 3.0  # a straggler takes this many times as long as the others ...
 SURPLUS = 2.0  # ... and has this many times the games that it would be granted now
-# A worker that has more than ENOUGH_SHARE of what it may have ahead gets no grant below MIN_GRANT of that.
-ENOUGH_SHARE, MIN_GRANT = 1 / 2, 1 / 16
+MIN_GRANT = 1 / 16  # of what a worker may have ahead; it gets no smaller grant
 START_GAMES = 4  # games for each parallel game of a worker before it has been measured
 FREE = 0.999  # a worker that plays at least this part of the time is not paced
 
@@ -101,7 +100,7 @@ def balance_games(
     duty = _fair_share(claims, speeds, [name for name in measured if name not in stragglers])
     free = {name for name in measured if name not in stragglers and duty[name] >= FREE}
     paced = {name for name in measured if free and duty[name] < FREE}
-    after: dict[str, WorkerHistory] = {name: part for name, part in parts.items() if name not in workers}
+    after = dict(parts)
     pace = sum(_newly_finished_games(parts[name], workers[name]) for name in free) / max(
         sum(claims[name] for name in free), 1e-12
     )
@@ -126,7 +125,7 @@ def balance_games(
             piece = min(max(PIECE_SECONDS * speeds[name] * duty[name], 1.0), batch_games)
             due = owed + after[name].in_hand - left + piece / 2
             grant = min(grant, math.floor(due) if due >= piece else 0)
-        elif grant < MIN_GRANT * games_ahead[name] and left > ENOUGH_SHARE * games_ahead[name]:
+        elif grant < MIN_GRANT * games_ahead[name]:
             grant = 0  # each grant is a file sent to a worker: do not send one per game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,

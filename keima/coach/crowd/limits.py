@@ -30,7 +30,7 @@ class CheckLimits:
     # The largest expectation of an honest game's score (``keima.coach.crowd.scoring``). Measured means, by whichever of
     # the two number types is nearer: 0.002 with the same type on processors of other kinds, 0.019 where bfloat16 is
     # rounded elsewhere, 0.014 where the model changed; 0.033 by the wrong type alone.
-    mean_score: float = 0.05
+    mean_score: float = 0.03
     score_sizes: tuple[float, ...] = (0.1, 0.3, 0.6)  # stakes: for lies of different sizes
     score_weight: float = 0.25
     # Lies in few games are small on average. So games of another search are counted as well: those with at least this

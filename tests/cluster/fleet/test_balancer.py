@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.cluster.fleet.balancer import START_GAMES, Balance, Decision, WorkerLoad, balance_games, split_in_proportion
+from keima.cluster.fleet.balancer import (
+    HALF_LIFE,
+    START_GAMES,
+    Balance,
+    Decision,
+    WorkerLoad,
+    balance_games,
+    split_in_proportion,
+)
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -102,8 +110,71 @@ def test_a_new_worker_is_assumed_as_fast_as_the_others_and_gets_initial_games() 
     assert decision.reason == "weight 1 x 3 games/s, not measured yet"
 
 
-def test_no_games_are_granted_while_the_learner_is_behind() -> None:
-    assert decide({"a": WorkerLoad(finished=0, granted=0, speed=1.0)}, ahead=0)["a"].grant == 0
+def test_a_first_worker_is_assumed_to_play_a_game_a_second() -> None:
+    assert decide({"a": WorkerLoad(finished=0, granted=0)})["a"].speed == 1.0
+
+
+def test_no_games_are_granted_and_none_withdrawn_while_the_learner_is_behind() -> None:
+    decisions = decide(
+        {
+            "a": WorkerLoad(finished=0, granted=0, speed=1.0),
+            "b": WorkerLoad(finished=0, granted=500, speed=1.0),
+        },
+        ahead=0,
+    )
+    assert decisions["a"].grant == 0
+    assert decisions["b"].lower is None
+
+
+def test_grants_of_a_few_games_wait_until_they_are_a_sixteenth_of_what_a_worker_may_have() -> None:
+    def grant(left: int) -> int:
+        return decide({"a": WorkerLoad(finished=0, granted=left, speed=1.0)}, ahead=160)["a"].grant
+
+    assert [grant(left) for left in (0, 149, 150, 151, 160)] == [160, 11, 10, 0, 0]
+
+
+def test_without_load_balancing_shares_are_equal_and_say_so() -> None:
+    workers = {
+        "a": WorkerLoad(finished=0, granted=0, speed=1.0, weight=3.0),
+        "b": WorkerLoad(finished=0, granted=0, speed=4.0),
+    }
+    decisions = decide(workers, load_balancing=False)
+    assert [decision.share for decision in decisions.values()] == [0.5, 0.5]
+    assert decisions["a"].reason == "equal shares"
+    assert decisions["b"].reason == "equal shares; idles 75% of the time to keep to its share"
+
+
+def test_speeds_and_games_in_hand_are_averaged_with_those_of_a_half_life_ago() -> None:
+    first = {"a": WorkerLoad(finished=0, granted=20, speed=2.0)}
+    state, _ = balance_games(Balance(), first, 0.0, ahead=200, batch_games=10)
+    then = {"a": WorkerLoad(finished=0, granted=0, speed=4.0)}
+    state, decisions = balance_games(state, then, HALF_LIFE, ahead=200, batch_games=10)
+    assert decisions["a"].speed == pytest.approx(3.0)
+    assert state.histories["a"].in_hand == pytest.approx(10.0)
+
+
+def test_a_light_worker_owes_its_share_of_what_the_heavy_ones_finish_and_idles_else() -> None:
+    heavy, light = (WorkerLoad(finished=0, granted=0, speed=2.0, weight=weight) for weight in (4.0, 1.0))
+    state, _ = balance_games(Balance(), {"heavy": heavy, "light": light}, 0.0, ahead=200, batch_games=10)
+    heavy = replace(heavy, finished=40, granted=40)
+    state, decisions = balance_games(state, {"heavy": heavy, "light": light}, 2.0, ahead=200, batch_games=10)
+    assert state.histories["light"].owed == pytest.approx(10.0), "a fourth of 40 games"
+    assert decisions["light"].grant == 11, "with half a piece of 4 s, a fourth of the time, at 2 games/s"
+    assert decisions["light"].reason == "weight 1 x 2 games/s; idles 75% of the time to keep to its share"
+
+
+def test_what_a_worker_played_before_it_was_measured_counts_as_far_as_it_was_too_much() -> None:
+    heavy = WorkerLoad(finished=0, granted=0, speed=2.0, weight=4.0)
+    state = Balance()
+    for time, light in enumerate(
+        (
+            WorkerLoad(finished=0, granted=20),
+            WorkerLoad(finished=12, granted=20),
+            WorkerLoad(finished=12, granted=20, speed=2.0),
+        )
+    ):
+        state, _ = balance_games(state, {"heavy": heavy, "light": light}, 2.0 * time, ahead=200, batch_games=10)
+    assert state.histories["light"].owed == pytest.approx(-12 * (1 - 1 / 4))
 
 
 def test_without_workers_nothing_is_decided() -> None:
@@ -121,6 +192,16 @@ def test_a_worker_that_has_become_slow_loses_the_games_that_it_has_not_begun() -
     assert decisions["c"].lower is not None
     assert 100 + 8 <= decisions["c"].lower < 130
     assert "are withdrawn" in decisions["c"].reason
+
+
+def test_a_straggler_takes_three_times_as_long_as_all_together() -> None:
+    def lower(left: int) -> int | None:
+        workers = {name: WorkerLoad(finished=0, granted=100, speed=2.0) for name in "ab"}
+        workers["slow"] = WorkerLoad(finished=0, granted=left, speed=0.5)
+        return decide(workers)["slow"].lower  # all have 600 games ahead, which take 133 s; it plays 66.7 in them
+
+    assert lower(200) is None
+    assert lower(201) == 66
 
 
 def test_a_single_worker_is_no_straggler() -> None:
