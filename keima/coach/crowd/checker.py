@@ -11,6 +11,7 @@ Games are chosen by numbers that workers do not know. Those workers come first o
 import json
 import logging
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ from keima.coach.crowd.ranking import (
 )
 from keima.coach.crowd.scoring import choose_models, score_game, search_games
 from keima.coach.crowd.sequence import WINDOW, InOrder, KnownGames
-from keima.coach.crowd.verdicts import STATE, VerdictReader, append_pass, append_verdict, make_folder
+from keima.coach.crowd.verdicts import STATE, VerdictReader, append_backlog, append_pass, append_verdict, make_folder
 from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
@@ -58,6 +59,7 @@ TRUSTED_REFERENCES = 256  # games of trusted workers that began with a model
 CROWD_REFERENCES = 16  # and of each other worker
 THINNED_MODELS = 250  # a model as old as this may have lost its file; no honest game is as old
 MAX_STATE_BYTES = 2**28
+BEHIND_GAMES, BEHIND_SECONDS = 1000, 3600.0  # so many games that wait for their check are reported, this often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,7 @@ class Checker:
             self._terms.insert(0, terms)
         del self._terms[4:]
         self._earlier = self._list_earlier_batches()
-        self._is_judged = False
+        self._is_judged, self._reported_at = False, -BEHIND_SECONDS
 
     # The loop.
 
@@ -213,7 +215,14 @@ class Checker:
             self.judge()
             self.save()
             self._is_judged = True
+            self._report_backlog()
         return bool(read or checked)
+
+    def _report_backlog(self) -> None:
+        waiting = sum(len(record.chosen) for record in self.workers.values())
+        if waiting >= BEHIND_GAMES and time.monotonic() - self._reported_at >= BEHIND_SECONDS:
+            append_backlog(self._folder, waiting)
+            self._reported_at = time.monotonic()
 
     def read_batches(self) -> int:
         """Read the next batches of the ledger; return how many."""

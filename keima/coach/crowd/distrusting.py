@@ -65,6 +65,12 @@ class Distrusting:
             self._checker.poll()
         with self._retries.log_failures("verdicts", "workers cannot be distrusted now"):
             found = self._verdicts.read_new()
+            if self._verdicts.waiting:
+                self._log_event(
+                    f"{self._verdicts.waiting:,} games of the crowd wait for their check: this machine cannot check as "
+                    "many as distributed.crowd.check_share says"
+                )
+                self._verdicts.waiting = 0
             self._new |= {
                 worker: why
                 for worker, why in self._with_machines(found).items()

@@ -1,7 +1,7 @@
 """The files in ``<run>/crowd/`` by which the checker, the Coach and the door tell each other who is distrusted.
 
-    verdicts.jsonl   a line for each liar that the checker has found, and for each newcomer whose first games have been
-                     checked; it only appends
+    verdicts.jsonl   a line for each liar that the checker has found, for each newcomer whose first games have been
+                     checked, and where checks are far behind; it only appends
     refused.json     {worker: reason} of all distrusted workers of the ledger; the Coach replaces it, the door reads it
     checker.json     what the checker knows of each worker, from which its next process continues
 
@@ -47,6 +47,15 @@ def append_pass(folder: Path, worker: str) -> None:
     _append_line(folder, {"worker": worker, "passed": True})
 
 
+def append_backlog(folder: Path, games: int) -> None:
+    """Add that so many games wait for their check.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    _append_line(folder, {"waiting": games})
+
+
 def _append_line(folder: Path, content: Mapping[str, object]) -> None:
     line = json.dumps(content).encode() + b"\n"
     descriptor = os.open(folder / VERDICTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -65,11 +74,12 @@ class VerdictReader:
 
     Attributes:
         passed: the workers whose first games have been checked, as far as it has read.
+        waiting: games that waited for their check when the checker last said so; 0: it has not.
     """
 
     def __init__(self, run_dir: Path) -> None:
         self._path, self._read = run_dir / FOLDER / VERDICTS, 0  # bytes
-        self.passed = set[str]()
+        self.passed, self.waiting = set[str](), 0
 
     def read_new(self) -> dict[str, str]:
         """Return the verdicts since the last call: worker and reason.
@@ -87,18 +97,23 @@ class VerdictReader:
             return {}
         complete = data[: data.rfind(b"\n") + 1]
         self._read += len(complete)
-        lines = [found for line in complete.splitlines() if (found := _parse_line(line))]
-        self.passed |= {found["worker"] for found in lines if found.get("passed") is True}
-        reasons = ((found["worker"], found.get("reason")) for found in lines)
-        return {worker: reason[:MAX_REASON] for worker, reason in reasons if isinstance(reason, str)}
+        verdicts = dict[str, str]()
+        for found in map(_parse_line, complete.splitlines()):
+            match found:
+                case {"worker": str(worker), "reason": str(reason)}:
+                    verdicts[worker] = reason[:MAX_REASON]
+                case {"worker": str(worker), "passed": True}:
+                    self.passed.add(worker)
+                case {"waiting": int(games)}:
+                    self.waiting = games
+        return verdicts
 
 
-def _parse_line(line: bytes) -> dict[str, Any] | None:
+def _parse_line(line: bytes) -> Any:
     try:
-        found = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("worker"), str) else None
 
 
 def read_refused(path: Path) -> dict[str, str]:

@@ -76,6 +76,15 @@ def test_a_newcomer_whose_checks_wait_passes_after_a_restart_too(tmp_path: Path)
         assert reader.passed == {"crowd-a-1"}
 
 
+def test_many_games_that_wait_are_told_once_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keima.coach.crowd.checker.BEHIND_GAMES", 2)
+    with open_run(tmp_path) as run, run.checker() as checker:
+        run.send("crowd-a-1", run.play("crowd-a-1", BATCH, version=2))
+        check_all(checker)
+        lines = (make_folder(tmp_path) / VERDICTS).read_bytes().splitlines()
+        assert lines == [b'{"waiting": 4}']
+
+
 def test_changes_of_the_model_within_games_are_no_lies(tmp_path: Path) -> None:
     with open_run(tmp_path, versions=3) as run, run.checker(share=0.5) as checker:
         for every in (7, 23, 41):

@@ -10,7 +10,7 @@ import pytest
 from keima.cli.reports.audit import audit
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.crowd.limits import CHECK_LIMITS
-from keima.coach.crowd.verdicts import REFUSED, append_pass, append_verdict, make_folder
+from keima.coach.crowd.verdicts import REFUSED, append_backlog, append_pass, append_verdict, make_folder
 from keima.coach.fingerprint import window_fingerprint
 from keima.coach.loop import Coach
 from keima.config.schema import Settings
@@ -103,6 +103,18 @@ def test_newcomers_have_few_games_until_they_were_checked(tmp_path: Path) -> Non
         act_on_verdicts(coach)
         assert distrusting.most_games(HONEST) is None
         assert distrusting.most_games(LIAR) == CHECK_LIMITS.newcomer_grant
+
+
+def test_checks_that_are_far_behind_are_told(tmp_path: Path) -> None:
+    listener = Listener()
+    with coaching(tmp_path, settings_of(tmp_path), listeners=[listener]) as coach:
+        append_backlog(make_folder(tmp_path), 1234)
+        act_on_verdicts(coach)
+        act_on_verdicts(coach)
+    assert [text for text in listener.events if "wait for their check" in text] == [
+        "1,234 games of the crowd wait for their check: this machine cannot check as many as "
+        "distributed.crowd.check_share says"
+    ]
 
 
 def test_a_verdict_counts_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from keima.coach.crowd.verdicts import (
     REFUSED,
     VERDICTS,
     VerdictReader,
+    append_backlog,
     append_pass,
     append_verdict,
     make_folder,
@@ -41,8 +42,10 @@ def test_half_a_line_waits_and_one_of_a_killed_process_is_skipped(tmp_path: Path
 def test_who_has_passed_is_no_liar(tmp_path: Path) -> None:
     folder, reader = make_folder(tmp_path), VerdictReader(tmp_path)
     append_pass(folder, "crowd-a-1")
+    append_backlog(folder, 1234)
     append_verdict(folder, "crowd-b-1", "lies")
     assert reader.read_new() == {"crowd-b-1": "lies"} and reader.passed == {"crowd-a-1"}
+    assert reader.waiting == 1234
 
 
 def test_the_door_gets_all_distrusted_workers(tmp_path: Path) -> None:
