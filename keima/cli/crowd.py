@@ -28,6 +28,7 @@ from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
 from keima.config.flags import number
 
+MOST_DAYS = 3650
 COMMANDS = {
     "links": "show the links of a run",
     "link": "make a link for a name; an earlier one of the name expires",
@@ -46,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if command in ("link", "revoke"):
             add("name", metavar="NAME", help="for whom the link is")
         if command == "link":
-            add("--days", type=number(above=0), help="days until it expires (default: never)")
+            add("--days", type=number(above=0, most=MOST_DAYS), help="days until it expires (default: never)")
         if command == "table":
             add("--csv", action="store_true", help="as comma-separated values")
     return parser.parse_args(argv)
@@ -112,6 +113,7 @@ def whole_link(run_dir: Path, link: StoredLink) -> str:
 def show_links(run_dir: Path, *, say: Callable[[str], None]) -> None:
     """Print the links, and how many machines came by each."""
     machines = read_machines(run_dir / FOLDER)
+    read_door_address(run_dir / FOLDER)  # which says what to do if there has never been one
     for link in read_links(run_dir / FOLDER):
         count = sum(machine.link == link.id for machine in machines)
         problem = link.problem_at(datetime.now().timestamp())
@@ -123,7 +125,7 @@ def show_links(run_dir: Path, *, say: Callable[[str], None]) -> None:
                 if link.expires is None
                 else f"valid until {datetime.fromtimestamp(link.expires):%Y-%m-%d %H:%M}"
             )
-        say(f"{link.name}: {state}, {count} machines")
+        say(f"{link.name}: {state}, {count} machine{'' if count == 1 else 's'}")
         if not problem:
             say(f"  {whole_link(run_dir, link)}")
 

@@ -25,7 +25,9 @@ import re
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,13 +37,15 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts, stop_on_signals
 from keima.base.system.start import parse_before_imports
-from keima.config.flags import whole
+from keima.config.flags import number, whole
 from keima.config.quiet_hours import parse_quiet_hours
 
 KEY_BYTES = 32
 CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 ENDED, REFUSED, UNREACHABLE = 0, 2, 75  # the last as sysexits.h has it: it may pass
 MOST_CORES, MOST_NAME = 256, 60
+STAY_HOURS = 24.0
+ASK_SECONDS, STEP_SECONDS = 30.0, 0.25  # while it waits for a run: between two questions, and at most until Ctrl-C
 LAST = "last"  # in the folder: which run was joined last
 
 
@@ -73,6 +77,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--quiet-hours", type=quiet_hours, default="", metavar="HOURS", help="do not play then, such as 22:00-07:00")
     add("--until", type=end_time, metavar="TIME", help="stop then: 23:00, or a number of hours such as 8h")
+    stay = f"hours to wait for a run that has stopped to go on (default: {STAY_HOURS:g}; 0: end with the run)"
+    add("--stay", type=number(least=0, most=10_000), default=STAY_HOURS, metavar="HOURS", help=stay)
     add("--on-battery", action="store_true", help="also play on battery")
     add("--beside-work", action="store_true", help="also play while other programs need the processor")
     add("--systemd", action="store_true", help="print a systemd unit that does the same, and exit")
@@ -177,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
-    """Join the run of a link, and play until it ends."""
+    """Join the run of a link, and play until it ends; if it goes on later, play again."""
     check_inputs(arguments)
     home = arguments.folder
     text = arguments.link or read_last_link(home)
@@ -186,15 +192,21 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
         say(systemd_unit(arguments, text))
         return ENDED
     with DoorClient(link) as door:
-        facts = door.read_run()
-        folder = home / run_tag(facts.run_id)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
-        with RunLock(folder):
-            membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
+        folder = home / run_tag(door.read_run().run_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    code, is_first = None, True
+    with RunLock(folder):
+        while code is None:
+            with DoorClient(link) as door:
+                facts = door.read_run()
+                say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
+                membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
             (home / LAST).write_text(folder.name, encoding="utf-8")
-            door.close()
-            return play(arguments, facts, membership, folder, code_folder, say=say)
+            if is_first:
+                run_at_low_priority()  # only now: it may ask, until here
+                is_first = False
+            code = play(arguments, facts, membership, folder, code_folder, say=say)
+    return code
 
 
 def become_member(
@@ -238,9 +250,8 @@ def play(
     code_folder: Path | None,
     *,
     say: Callable[[str], None],
-) -> int:
-    """Play until the run ends, the time is up or Ctrl-C; return the exit code."""
-    run_at_low_priority()
+) -> int | None:
+    """Play until the run ends, the time is up or Ctrl-C; return the exit code, or None if the run goes on again."""
     machine = JoinedMachine(
         DoorClient(membership.parsed_link, key=membership.key),
         membership,
@@ -260,10 +271,40 @@ def play(
     say(f"{membership.name} plays with {workers} at the lowest priority; Ctrl-C hands in the finished games and ends")
     with stop_on_signals(machine):
         over = machine.run(until=lambda: end is not None and datetime.now() >= end)
+        stays = over and arguments.stay and not machine.stop_requested
+        if stays and wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say):
+            return None
     left = machine.games_left
     say(f"{machine.games:,} games handed in" + (f"; {left:,} are handed in the next time" if left and not over else ""))
     say("the run has ended: thank you" if over else f"{program_name()} joins again")
     return INTERRUPTED if machine.stop_requested else ENDED
+
+
+def wait_for_run(
+    facts: RunFacts,
+    membership: Membership,
+    machine: JoinedMachine,
+    hours: float,
+    *,
+    until: datetime | None,
+    say: Callable[[str], None],
+) -> bool:
+    """Wait for a run that has stopped to go on; return False if it does not, or the user stops this.
+
+    Raises:
+        DoorRefused: it does not let this machine in any more.
+    """
+    end = min(datetime.now() + timedelta(hours=hours), until or datetime.max)
+    say(f"the run has stopped; this machine waits until {end:%Y-%m-%d %H:%M} for it to go on, and Ctrl-C ends")
+    ask_at = time.monotonic() + ASK_SECONDS
+    while not machine.stop_requested and datetime.now() < end:
+        time.sleep(STEP_SECONDS)
+        if time.monotonic() >= ask_at:
+            ask_at = time.monotonic() + ASK_SECONDS
+            with suppress(DoorUnreachable, WrongServer), DoorClient(membership.parsed_link) as door:
+                if door.read_run().run_id == facts.run_id:
+                    return True
+    return False
 
 
 def read_last_link(home: Path) -> str:

@@ -235,12 +235,16 @@ def read_value(text: str) -> Any:
 
 
 def apply_overrides(document: dict[Any, Any], overrides: Mapping[str, Any]) -> None:
-    """Set values by dotted key in nested mappings; where one is not a mapping, leave that to the validation."""
+    """Set values by dotted key in nested mappings, which are made where there are none or null; where one is something
+    else, leave that to the validation.
+    """
     for dotted, value in overrides.items():
         section: Any = document
         *names, key = dotted.split(".")
         for name in names:
-            section = section.setdefault(name, {})
+            if section.get(name) is None:
+                section[name] = {}
+            section = section[name]
             if not isinstance(section, dict):
                 break
         else:

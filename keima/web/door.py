@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from keima import __version__
 from keima.base.reports.formats import game_title
@@ -84,6 +85,9 @@ def serve_door(run_dir: Path) -> None:
     write_door_address(folder, here)
     if link := standing_link(folder):
         log.warning("the door is open; machines join with: keima join '%s'", here.with_secret(link.secret))
+        if is_loopback(here.address):
+            name = "only this machine reaches that address; name another one: --set distributed.crowd.address=NAME"
+            log.warning("%s", name)
     else:
         log.warning("the door is open for those who have links; %s makes one", keima(f"crowd link {run_dir} NAME"))
 
@@ -116,6 +120,12 @@ def public_address(crowd: CrowdSettings, port: int) -> str:
         host = f"[{address}]" if ":" in address and not address.startswith("[") else address
         address = f"https://{host}" if crowd.behind_proxy else f"https://{host}:{port}"
     return address.rstrip("/")
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is of this machine alone."""
+    host = urlsplit(address).hostname or ""
+    return host.startswith("localhost") or host.startswith("127.") or host == "::1"
 
 
 def main() -> int:

@@ -1,15 +1,17 @@
 """``keima join`` and ``keima crowd`` as their users type them."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from keima.cli import crowd, join
+from keima.cluster.http.client import DoorClient
 from keima.cluster.http.links import write_door_address
-from keima.cluster.http.protocol import DoorAddress
+from keima.cluster.http.protocol import DoorAddress, Link
 from keima.config.own_modules import keep_module
-from tests.cluster.http.open_door import open_door
+from tests.cluster.http.open_door import RUN_ID, open_door
 
 LINK = f"https://example.org:8443/#{'s' * 24}.{'ab' * 32}"
 
@@ -94,6 +96,43 @@ def test_links_are_made_shown_and_revoked(run: Path, capsys: pytest.CaptureFixtu
     assert "no link 'anna' to revoke" in capsys.readouterr().err
 
 
-def test_a_run_whose_door_was_never_open_says_how_to_open_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert crowd.main(["link", str(run), "anna"]) == 2
+@pytest.mark.parametrize("words", [["link", "anna"], ["links"]], ids=["link", "links"])
+def test_a_run_whose_door_was_never_open_says_how_to_open_it(
+    run: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert crowd.main([words[0], str(run), *words[1:]]) == 2
     assert "--crowd" in capsys.readouterr().err
+
+
+def test_a_link_is_not_made_for_longer_than_dates_go(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        crowd.main(["link", str(run), "anna", "--days", "1e9"])
+    assert "up to 3650" in capsys.readouterr().err
+
+
+@dataclass
+class Ended:
+    """A machine whose run has ended."""
+
+    stop_requested: bool = False
+
+
+def test_a_machine_waits_for_a_run_that_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "ASK_SECONDS", 0.0)
+    monkeypatch.setattr(join, "STEP_SECONDS", 0.01)
+    said = list[str]()
+
+    def waits(link: Link, *, hours: float = 1.0, machine: Ended | None = None) -> bool:
+        membership = join.Membership(link=str(link), key="k" * 43, name="anna")
+        return join.wait_for_run(facts, membership, machine or Ended(), hours, until=None, say=said.append)  # type: ignore[arg-type]
+
+    with open_door(tmp_path / "crowd") as door:
+        with DoorClient(door.link) as client:
+            facts = client.read_run()
+        assert waits(door.link)
+        assert "the run has stopped; this machine waits until" in said[0]
+        assert not waits(door.link, machine=Ended(stop_requested=True))
+        facts = facts.model_copy(update={"run_id": "0" * 16})
+        assert not waits(door.link, hours=1e-5), "another run is there now"
+    facts = facts.model_copy(update={"run_id": RUN_ID})
+    assert not waits(door.link, hours=1e-5), "nobody answers"

@@ -134,6 +134,12 @@ def test_overrides_replace_values_of_the_file(tmp_path: Path) -> None:
     )
 
 
+def test_an_override_makes_a_section_that_is_null(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALLEST + "distributed: {crowd: null}\n")
+    crowd = load_settings(path, overrides={"distributed.crowd.port": 18_555}).distributed.crowd
+    assert crowd and crowd.port == 18_555
+
+
 def test_a_wrong_override_is_attributed_to_the_command_line(tmp_path: Path) -> None:
     assert (
         only_problem(tmp_path, SMALLEST, **{"run.seed": -1}) == "command line: run.seed: expected at least 0, found -1"

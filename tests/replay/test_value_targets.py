@@ -53,7 +53,10 @@ def targets_of(
     )
     found = np.zeros((count, 1), np.float32)
     start = np.zeros(1, np.uint64)
-    write_value_targets.py_func(rules, start, games, ReturnParams(td_lambda=td_lambda, discount=discount), found)
+    write = getattr(
+        write_value_targets, "py_func", write_value_targets
+    )  # which is the function where it is interpreted
+    write(rules, start, games, ReturnParams(td_lambda=td_lambda, discount=discount), found)
     return found[:, 0].tolist()
 
 
@@ -70,6 +73,14 @@ def test_a_value_changes_its_sign_only_where_the_other_player_moves_next() -> No
 def test_the_loser_moves_last() -> None:
     """0.5 * -0.2 + 0.5 * -1 = -0.6; 0.5 * 0.4 + 0.5 * 0.6 = 0.5."""
     assert targets_of([0, 1], returns=[1.0, -1.0], root_values=[0.4, -0.2]) == pytest.approx([0.5, -0.6])
+
+
+def test_where_nature_moves_the_position_belongs_to_who_moved_last_or_to_the_first_player() -> None:
+    """From the end: 0.5 * 0.4 + 0.5 * 1 = 0.7; chance, of the second player: -0.7; 0.5 * 0.2 - 0.5 * 0.7 = -0.25;
+    chance, of the first player: 0.25.
+    """
+    found = targets_of([CHANCE, 1, CHANCE, 0], returns=[1.0, -1.0], root_values=[9.0, 0.2, 9.0, 0.4])
+    assert found == pytest.approx([0.25, -0.25, -0.7, 0.7])
 
 
 def test_points_are_discounted_by_moves_but_not_by_chance() -> None:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from keima.base.files import FileTooLarge, read_limited, write_atomically
 from keima.base.run_lock import RunLock, RunLocked, is_held
 from keima.config.sections.workers import WorkerSettings
-from keima.paths import workspace
+from keima.paths import CHECKOUT, workspace
 
 log = logging.getLogger(__name__)
 
@@ -257,10 +257,10 @@ def lock_control_folder(folder: Path = CONTROL_FOLDER) -> RunLock:
         except RunLocked:
             if time.monotonic() >= deadline:
                 facts = read_coach_facts(folder)
+                elsewhere = "use another checkout" if CHECKOUT else "start this run in another folder"
                 who = f" (process {facts.pid}, for {facts.run})" if facts else ""
                 raise RunLocked(
-                    f"another Coach already uses the workers of {folder.parents[1]}{who}; stop it first, or work in "
-                    "another folder"
+                    f"another Coach already uses the workers of {folder.parents[1]}{who}; stop it first, or {elsewhere}"
                 ) from None
         time.sleep(POLL_SECONDS)
 
