@@ -86,8 +86,7 @@ def serve_door(run_dir: Path) -> None:
     if link := standing_link(folder):
         log.warning("the door is open; machines join with: keima join '%s'", here.with_secret(link.secret))
         if is_loopback(here.address):
-            name = "only this machine reaches that address; name another one: --set distributed.crowd.address=NAME"
-            log.warning("%s", name)
+            log.warning("only this machine reaches that address; name another: --set distributed.crowd.address=NAME")
     else:
         log.warning("the door is open for those who have links; %s makes one", keima(f"crowd link {run_dir} NAME"))
 

@@ -99,3 +99,10 @@ def test_what_follows_a_random_mistake_says_nothing_of_the_position_before() -> 
     """
     found = targets_of([0, 1, 0], returns=[1.0, -1.0], root_values=[-0.8, 0.9, 0.1], random=[True, True, False])
     assert found == pytest.approx([-0.85, 0.9, 0.55])
+
+
+@pytest.mark.parametrize(("after", "is_mistake"), [(0.25, False), (0.15, True)])
+def test_a_random_move_is_a_mistake_if_it_loses_more_than_three_tenths(after: float, is_mistake: bool) -> None:
+    """The first player moves twice; its random move takes its value from 0.5 to ``after``."""
+    first, second = targets_of([0, 0], returns=[1.0, -1.0], root_values=[0.5, after], random=[True, False])
+    assert first == pytest.approx(0.5 if is_mistake else 0.5 * 0.5 + 0.5 * second)

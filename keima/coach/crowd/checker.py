@@ -1,9 +1,9 @@
 """Check the games of workers that joined from outside: what they say of their games is searched again.
 
-The Coach starts it in a process of its own (keima/coach/crowd/program.py). It reads the ledger
-and the received games, and appends to ``<run>/crowd/verdicts.jsonl`` when the evidence against a worker is enough
-(``CheckLimits``). It plays no part in receiving: a checker that is slow or gone delays no game, and the next one
-continues where it was.
+The Coach starts it in a process of its own (keima/coach/crowd/program.py). It reads the ledger and the received games,
+and appends to ``<run>/crowd/verdicts.jsonl`` when the evidence against a worker is enough (``CheckLimits``), and when a
+newcomer's first games are checked. It plays no part in receiving: a checker that is slow or gone delays nobody but
+newcomers, and the next one continues where it was.
 
 Games are chosen by numbers that workers do not know. Those workers come first of which least has been checked.
 """
@@ -139,10 +139,9 @@ def is_suspicious(record: WorkerRecord, limits: CheckLimits) -> bool:
 
 def has_been_checked(record: WorkerRecord, limits: CheckLimits) -> bool:
     """Return whether enough of a newcomer's games have been searched again, and it is not suspicious."""
-    none_left = (
-        not record.chosen and record.received >= limits.newcomer_grant // 2
-    )  # after a restart, fewer were checked
-    return (none_left or record.scores.observations >= limits.passing_checks) and not is_suspicious(record, limits)
+    enough = record.scores.observations >= limits.passing_checks
+    none_left = not record.chosen and record.received >= limits.newcomer_grant // 2  # fewer, after a restart
+    return (enough or none_left) and not is_suspicious(record, limits)
 
 
 def is_loser_to_move(game: Game, record: GameRecord) -> bool:
