@@ -97,6 +97,14 @@ def test_every_worker_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
     assert [decision.grant for decision in decide(workers, ahead=50, batch_games=40).values()] == [107, 64, 40]
 
 
+def test_a_batch_that_would_take_a_slow_worker_three_times_as_long_as_the_others_is_not_granted() -> None:
+    workers = {
+        "fast": WorkerLoad(finished=0, granted=0, speed=10.0),
+        "slow": WorkerLoad(finished=0, granted=0, speed=0.01),
+    }
+    assert decide(workers, ahead=50, batch_games=40)["slow"].grant == 1
+
+
 def test_a_new_worker_is_assumed_as_fast_as_the_others_and_gets_initial_games() -> None:
     workers = {
         "a": WorkerLoad(finished=0, granted=0, speed=2.0),
@@ -161,6 +169,8 @@ def test_a_light_worker_owes_its_share_of_what_the_heavy_ones_finish_and_idles_e
     assert state.histories["light"].owed == pytest.approx(10.0), "a fourth of 40 games"
     assert decisions["light"].grant == 11, "with half a piece of 4 s, a fourth of the time, at 2 games/s"
     assert decisions["light"].reason == "weight 1 x 2 games/s; idles 75% of the time to keep to its share"
+    state, decisions = balance_games(state, {"light": light}, 4.0, ahead=200, batch_games=10)
+    assert state.histories["light"].owed == 0.0, "nobody is there to keep up with"
 
 
 def test_what_a_worker_played_before_it_was_measured_counts_as_far_as_it_was_too_much() -> None:
@@ -213,10 +223,11 @@ def test_a_worker_that_was_away_starts_again_with_its_old_speed() -> None:
     away = WorkerLoad(finished=100, granted=100, speed=6.0)
     state, _ = balance_games(Balance(), {"here": here, "away": away}, 0.0, ahead=200, batch_games=10)
     state, _ = balance_games(state, {"here": here}, 2.0, ahead=200, batch_games=10)
-    back = replace(away, finished=300, granted=300, speed=0.0)
+    back = replace(away, finished=300, granted=350, speed=0.0)
     state, decisions = balance_games(state, {"here": here, "away": back}, 4.0, ahead=200, batch_games=10)
     assert decisions["away"].speed == 6.0
     assert state.histories["away"].owed == 0.0
+    assert state.histories["away"].in_hand == 50.0
 
 
 # Simulated fleets.
