@@ -27,15 +27,15 @@ from keima.cluster.http.links import read_door_address, read_links
 from keima.cluster.http.protocol import Registration
 from keima.config.sections.crowd import CROWD_NAME
 from keima.data.records import GameRecord
-from keima.games import Game, load_game
+from keima.games import Game
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.search.puct import Evaluate
 from keima.self_play.groups import ParallelGames
-from keima.self_play.parallel_games import SelfPlay
 from keima.worker.loop import Worker
 from keima.worker.playing import Playing
 from keima.worker.worker_folder import Assignment
+from tests.coach.crowd.lies import add_noise, flip_result, flip_values, make_constant, play_tic_tac_toe
 
 START_SECONDS = 300.0
 REMEMBERED = 10  # games that a liar copies
@@ -46,12 +46,7 @@ class UsesNoNetwork(Worker):
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
         """See ``Worker``."""
-
-        def answer(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            count = len(observations)
-            return np.zeros((count, game.num_actions), np.float32), np.zeros(count, np.float32)
-
-        return super().make_self_play(game, answer, assignment)
+        return super().make_self_play(game, make_constant(game), assignment)
 
 
 class UsesAnOldModel(Worker):
@@ -113,9 +108,9 @@ class FlipsResults(ChangesGames):
 
     def change(self, record: GameRecord) -> GameRecord:
         """See ``ChangesGames``."""
-        if record.resigned:
-            return replace(record, returns=-record.returns, resigned=3 - record.resigned)
-        return replace(record, returns=-record.returns) if self._random.random() < 0.1 else record
+        if record.resigned or self._random.random() >= 0.1:
+            return flip_result(record)
+        return replace(record, returns=-record.returns)
 
 
 class FlipsValues(ChangesGames):
@@ -123,7 +118,7 @@ class FlipsValues(ChangesGames):
 
     def change(self, record: GameRecord) -> GameRecord:
         """See ``ChangesGames``."""
-        return replace(record, root_values=-record.root_values)
+        return flip_values(record)
 
 
 class AddsNoise(ChangesGames):
@@ -131,9 +126,7 @@ class AddsNoise(ChangesGames):
 
     def change(self, record: GameRecord) -> GameRecord:
         """See ``ChangesGames``."""
-        noise = self._random.uniform(0, 2, len(record.policy_weights))
-        weights = np.maximum(1, record.policy_weights * noise).round().astype(np.uint16)
-        return replace(record, policy_weights=weights)
+        return add_noise(record, self._random)
 
 
 class CopiesGames(ChangesGames):
@@ -162,26 +155,10 @@ class PlaysAnotherGame(ChangesGames):
     def change(self, record: GameRecord) -> GameRecord:
         """See ``ChangesGames``."""
         if not self._kept and self.assignment:
-            self._kept = play_tic_tac_toe(self.assignment, self._random)
+            seeds = [seed_stream(self.assignment.seed, "tic_tac_toe", number) for number in range(REMEMBERED)]
+            self._kept = play_tic_tac_toe(self.assignment.search, seeds, self._random, model=1)
         other = self._kept[self._random.integers(len(self._kept))]
         return replace(other, seed=record.seed, first_model=record.first_model, last_model=record.last_model)
-
-
-def play_tic_tac_toe(assignment: Assignment, rng: np.random.Generator) -> list[GameRecord]:
-    """Return some games with a network of random answers."""
-    game = load_game("tic_tac_toe")
-
-    def evaluate(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = len(observations)
-        return rng.normal(size=(count, game.num_actions)).astype(np.float32), np.zeros(count, np.float32)
-
-    self_play = SelfPlay(game, evaluate, assignment.search, parallel_games=REMEMBERED)
-    self_play.change_model(1)
-    self_play.begin([seed_stream(assignment.seed, "tic_tac_toe", number) for number in range(REMEMBERED)])
-    found = list[GameRecord]()
-    while self_play.num_playing:
-        found += self_play.advance()
-    return found
 
 
 LIARS: dict[str, type[Worker]] = {

@@ -192,21 +192,23 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
         say(systemd_unit(arguments, text))
         return ENDED
     with DoorClient(link) as door:
-        folder = home / run_tag(door.read_run().run_id)
+        facts = door.read_run()
+    folder = home / run_tag(facts.run_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    code, is_first = None, True
+    is_first = True
     with RunLock(folder):
-        while code is None:
+        while True:
+            say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
             with DoorClient(link) as door:
-                facts = door.read_run()
-                say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
                 membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
             (home / LAST).write_text(folder.name, encoding="utf-8")
             if is_first:
                 run_at_low_priority()  # only now: it may ask, until here
                 is_first = False
-            code = play(arguments, facts, membership, folder, code_folder, say=say)
-    return code
+            result = play(arguments, facts, membership, folder, code_folder, say=say)
+            if isinstance(result, int):
+                return result
+            facts = result
 
 
 def become_member(
@@ -250,8 +252,8 @@ def play(
     code_folder: Path | None,
     *,
     say: Callable[[str], None],
-) -> int | None:
-    """Play until the run ends, the time is up or Ctrl-C; return the exit code, or None if the run goes on again."""
+) -> int | RunFacts:
+    """Play until the run ends, the time is up or Ctrl-C; return the exit code, or the run that goes on again."""
     machine = JoinedMachine(
         DoorClient(membership.parsed_link, key=membership.key),
         membership,
@@ -272,8 +274,8 @@ def play(
     with stop_on_signals(machine):
         over = machine.run(until=lambda: end is not None and datetime.now() >= end)
         stays = over and arguments.stay and not machine.stop_requested
-        if stays and wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say):
-            return None
+        if stays and (again := wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say)):
+            return again
     left = machine.games_left
     say(f"{machine.games:,} games handed in" + (f"; {left:,} are handed in the next time" if left and not over else ""))
     say("the run has ended: thank you" if over else f"{program_name()} joins again")
@@ -288,8 +290,8 @@ def wait_for_run(
     *,
     until: datetime | None,
     say: Callable[[str], None],
-) -> bool:
-    """Wait for a run that has stopped to go on; return False if it does not, or the user stops this.
+) -> RunFacts | None:
+    """Wait for a run that has stopped to go on; return None if it does not, or the user stops this.
 
     Raises:
         DoorRefused: it does not let this machine in any more.
@@ -302,9 +304,9 @@ def wait_for_run(
         if time.monotonic() >= ask_at:
             ask_at = time.monotonic() + ASK_SECONDS
             with suppress(DoorUnreachable, WrongServer), DoorClient(membership.parsed_link) as door:
-                if door.read_run().run_id == facts.run_id:
-                    return True
-    return False
+                if (found := door.read_run()).run_id == facts.run_id:
+                    return found
+    return None
 
 
 def read_last_link(home: Path) -> str:

@@ -62,7 +62,7 @@ class Granting:
         backend: the workers.
         clock: seconds that never go back.
         log_event: called for events worth a log line.
-        most_games: how many games a worker may be granted in all; None: any number.
+        limit: how many games a worker may be granted now, by its account, where there is a limit.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Granting:
         backend: SelfPlayBackend,
         clock: Callable[[], float],
         log_event: Callable[[str], None],
-        most_games: Callable[[str], int | None] = lambda worker: None,
+        limit: Callable[[WorkerAccount], int | None] = lambda account: None,
     ) -> None:
         self._training, self._ahead = settings.training, settings.self_play.games_per_worker
         self._may_others_join = settings.distributed.enabled and settings.distributed.crowd is not None
         self._ledger, self._backend, self._clock, self._log_event = ledger, backend, clock, log_event
-        self._most_games = most_games
+        self._limit = limit
         self._idle: dict[
             str, tuple[float, int]
         ] = {}  # worker -> since when it has had nothing to do, and its beat then
@@ -118,10 +118,9 @@ class Granting:
             left = self._training.games_per_iteration - games_here - to_come
             able = [worker for worker in workers if self._limit_grant(worker, left, accounts) > 0]
             missing = {worker: left // len(able) + (number < left % len(able)) for number, worker in enumerate(able)}
-        granted = dict[str, int]()
-        for worker in workers if missing else ():
-            if (wanted := missing.get(worker, 0)) > 0 and (games := self._limit_grant(worker, wanted, accounts)) > 0:
-                granted[worker] = games
+        wanted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0} if missing else {}
+        limited = {worker: self._limit_grant(worker, games, accounts) for worker, games in wanted.items()}
+        granted = {worker: games for worker, games in limited.items() if games > 0}
         if granted:
             self._ledger.grant_all(granted)
             accounts = self._ledger.accounts()
@@ -129,11 +128,8 @@ class Granting:
 
     def _limit_grant(self, worker: str, games: int, accounts: Mapping[str, WorkerAccount]) -> int:
         """Return how many of so many games a worker may be granted now."""
-        most = self._most_games(worker)
-        if most is None:
-            return games
-        account = accounts.get(worker) or WorkerAccount(name=worker)
-        return min(games, most - account.next_game - account.outstanding)
+        most = self._limit(accounts.get(worker) or WorkerAccount(name=worker))
+        return games if most is None else min(games, most)
 
     def give_up_lost(self, batches: Sequence[PendingBatch]) -> None:
         """Give up games that will never arrive: of workers that are gone, and of idle workers with nothing left.

@@ -154,7 +154,7 @@ class Coach:
             backend=backend,
             clock=clock,
             log_event=self.log_event,
-            most_games=self._distrusting.most_games,
+            limit=self._distrusting.limit_grant,
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS

@@ -122,14 +122,14 @@ def test_a_machine_waits_for_a_run_that_has_stopped(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(join, "STEP_SECONDS", 0.01)
     said = list[str]()
 
-    def waits(link: Link, *, hours: float = 1.0, machine: Ended | None = None) -> bool:
+    def waits(link: Link, *, hours: float = 1.0, machine: Ended | None = None) -> join.RunFacts | None:
         membership = join.Membership(link=str(link), key="k" * 43, name="anna")
         return join.wait_for_run(facts, membership, machine or Ended(), hours, until=None, say=said.append)  # type: ignore[arg-type]
 
     with open_door(tmp_path / "crowd") as door:
         with DoorClient(door.link) as client:
             facts = client.read_run()
-        assert waits(door.link)
+        assert waits(door.link) == facts
         assert "the run has stopped; this machine waits until" in said[0]
         assert not waits(door.link, machine=Ended(stop_requested=True))
         facts = facts.model_copy(update={"run_id": "0" * 16})

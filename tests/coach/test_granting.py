@@ -69,7 +69,7 @@ class Desk:
             backend=self.actors,
             clock=lambda: self.now,
             log_event=self.told.append,
-            most_games=lambda worker: 8 if worker in newcomers else None,
+            limit=lambda account: 8 - account.next_game - account.outstanding if account.name in newcomers else None,
         )
 
 

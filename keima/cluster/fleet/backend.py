@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 CLOSE_SECONDS = 20.0  # for all machines to deliver their finished games at the end of a run
 PATIENCE_SECONDS = 5.0  # for their threads to end after that
 DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
-FIRST_BATCHES = 2  # that a worker from outside may owe before it has delivered any
 SHARES_SECONDS = 60.0  # between two log lines about shares
 
 
@@ -161,15 +160,7 @@ class Fleet:
                 "shares: %s",
                 "; ".join(f"{name} {each.share:.1%} ({each.reason})" for name, each in self._decisions.items()),
             )
-        return {worker: self._limit_grant(worker, decision.grant) for worker, decision in self._decisions.items()}
-
-    def _limit_grant(self, worker: str, games: int) -> int:
-        """Return how many more games to grant: a worker from outside owes no more than it has delivered before."""
-        if not is_crowd_worker(worker):
-            return games
-        account = self._assignments.account(worker)
-        most = max(FIRST_BATCHES * self._settings.distributed.batch_size, account.delivered)
-        return max(0, min(games, most - (account.granted - account.delivered)))
+        return {worker: decision.grant for worker, decision in self._decisions.items()}
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``."""

@@ -11,9 +11,11 @@ from keima.coach.crowd.verdicts import VerdictReader, write_refused
 from keima.coach.receiving import Receiving
 from keima.config.schema import Settings
 from keima.data.ledger import Ledger
+from keima.data.ledger_rows import WorkerAccount
 from keima.worker.worker_folder import is_crowd_worker, machine_of
 
 POLL_SECONDS = 1.0  # between two looks for verdicts
+FIRST_BATCHES = 2  # that a worker from outside may owe before it has delivered any
 
 
 class Distrusting:
@@ -53,7 +55,7 @@ class Distrusting:
             if crowd and crowd.check_share > 0
             else None
         )
-        self._has_crowd = crowd is not None
+        self._has_crowd, self._batch_games = crowd is not None, settings.distributed.batch_size
 
     def poll(self) -> None:
         """Act on new verdicts; what cannot be stored now is tried again."""
@@ -70,7 +72,6 @@ class Distrusting:
                     f"{self._verdicts.waiting:,} games of the crowd wait for their check: this machine cannot check as "
                     "many as distributed.crowd.check_share says"
                 )
-                self._verdicts.waiting = 0
             self._new |= {
                 worker: why
                 for worker, why in self._with_machines(found).items()
@@ -83,11 +84,18 @@ class Distrusting:
                 write_refused(self._run_dir, self._ledger.distrusted())
                 self._unwritten = False
 
-    def most_games(self, worker: str) -> int | None:
-        """Return how many games a worker may be granted in all; None: any number, as it is known well enough."""
-        if self._checker is None or not is_crowd_worker(worker) or worker in self._verdicts.passed:
+    def limit_grant(self, account: WorkerAccount) -> int | None:
+        """Return how many games a worker may be granted now; None: any number.
+
+        A worker from outside owes no more than it has delivered before, and has few games in all until some of them
+        have been checked.
+        """
+        if not is_crowd_worker(account.name):
             return None
-        return CHECK_LIMITS.newcomer_grant
+        most = max(FIRST_BATCHES * self._batch_games, account.next_game) - account.outstanding
+        if self._checker and account.name not in self._verdicts.passed:
+            most = min(most, CHECK_LIMITS.newcomer_grant - account.next_game - account.outstanding)
+        return most
 
     def _with_machines(self, verdicts: dict[str, str]) -> dict[str, str]:
         """Return verdicts with those on the other workers of the same machines: one program plays on all of them."""

@@ -74,7 +74,7 @@ class VerdictReader:
 
     Attributes:
         passed: the workers whose first games have been checked, as far as it has read.
-        waiting: games that waited for their check when the checker last said so; 0: it has not.
+        waiting: games that waited for their check, as the last call found; 0: it found nothing of it.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -87,6 +87,7 @@ class VerdictReader:
         Raises:
             OSError: the file cannot be read.
         """
+        self.waiting = 0
         try:
             if self._path.stat().st_size == self._read:
                 return {}

@@ -212,29 +212,6 @@ def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of
         assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
 
 
-def test_a_worker_from_outside_owes_no_more_than_it_has_delivered(opened: Open, tmp_path: Path) -> None:
-    processes, hog = StandIn(tmp_path), "crowd-mallory-1a2b-1"
-    changes = {"distributed": {"batch_size": 10}}
-    fleet = opened(hog, process_manager=lambda machine: processes, changes=changes)
-    fleet.publish(1, b"model")
-    granted = delivered = 0
-    fleet.grant(hog, granted=0, delivered=0)
-
-    def beat() -> None:
-        processes.beat(hog, finished=granted, begun=granted, granted=granted, parallel_games=64, speed=1e9)
-
-    wait_until(fleet, lambda: all_active(fleet), doing=beat)
-    for _ in range(5):
-        granted += fleet.plan_grants({hog: granted - delivered}, 1000).get(hog, 0)
-        fleet.grant(hog, granted=granted, delivered=delivered)
-        beat()
-        fleet.step()
-        assert granted - delivered <= 20
-    delivered = 200
-    fleet.grant(hog, granted=max(granted, 200), delivered=delivered)
-    assert 0 < fleet.plan_grants({hog: 0}, 1000).get(hog, 0) <= 200
-
-
 def test_a_machine_can_be_added_and_removed_during_a_run(opened: Open, tmp_path: Path) -> None:
     processes, events = StandIn(tmp_path), list[str]()
     fleet = opened("worker1", process_manager=lambda machine: processes, log_event=events.append)

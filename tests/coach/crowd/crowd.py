@@ -21,6 +21,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.search.puct import Evaluate
 from keima.self_play.parallel_games import SelfPlay
 from keima.worker.batching import make_batch
+from tests.coach.crowd.lies import add_noise, flip_result, flip_values, make_constant, play_tic_tac_toe
 from tests.small_networks import look_trained
 from tests.small_run import new_model
 
@@ -165,12 +166,8 @@ def play_honestly(run: Run, worker: str) -> Iterator[list[GameRecord]]:
 
 
 def answer_without_network(run: Run, worker: str) -> Iterator[list[GameRecord]]:
-    def evaluate(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = len(observations)
-        return np.zeros((count, run.game.num_actions), np.float32), np.zeros(count, np.float32)
-
     while True:
-        yield run.play(worker, BATCH, version=2, evaluate=evaluate)
+        yield run.play(worker, BATCH, version=2, evaluate=make_constant(run.game))
 
 
 def use_an_old_model(run: Run, worker: str) -> Iterator[list[GameRecord]]:
@@ -178,22 +175,16 @@ def use_an_old_model(run: Run, worker: str) -> Iterator[list[GameRecord]]:
         yield run.play(worker, BATCH, version=2, evaluate=run.network(1))
 
 
-def flip_results(run: Run, worker: str) -> Iterator[list[GameRecord]]:
-    """Swap winner and loser where the rules do not tell who won: where somebody has resigned."""
+def flip_all_results(run: Run, worker: str) -> Iterator[list[GameRecord]]:
     for records in play_honestly(run, worker):
-        yield [
-            replace(record, returns=-record.returns, resigned=3 - record.resigned) if record.resigned else record
-            for record in records
-        ]
+        yield [flip_result(record) for record in records]
 
 
 def resign_for_the_winner(run: Run, worker: str) -> Iterator[list[GameRecord]]:
     """Let the winner resign: the last move is left out, so that the winner is to move."""
     for records in play_honestly(run, worker):
         yield [
-            cut(replace(record, returns=-record.returns, resigned=3 - record.resigned), len(record.actions) - 1)
-            if record.resigned and len(record.actions) > 1
-            else record
+            cut(flip_result(record), len(record.actions) - 1) if record.resigned and len(record.actions) > 1 else record
             for record in records
         ]
 
@@ -210,9 +201,9 @@ def cut(record: GameRecord, plies: int) -> GameRecord:
     )
 
 
-def flip_values(run: Run, worker: str) -> Iterator[list[GameRecord]]:
+def flip_all_values(run: Run, worker: str) -> Iterator[list[GameRecord]]:
     for records in play_honestly(run, worker):
-        yield [replace(record, root_values=-record.root_values) for record in records]
+        yield [flip_values(record) for record in records]
 
 
 def copy_own_games(run: Run, worker: str) -> Iterator[list[GameRecord]]:
@@ -246,15 +237,7 @@ def search_a_tenth(run: Run, worker: str) -> Iterator[list[GameRecord]]:
 def add_noise_to_targets(run: Run, worker: str) -> Iterator[list[GameRecord]]:
     rng = np.random.default_rng(1)
     for records in play_honestly(run, worker):
-        yield [
-            replace(
-                record,
-                policy_weights=np.maximum(1, record.policy_weights * rng.uniform(0, 2, len(record.policy_weights)))
-                .round()
-                .astype(np.uint16),
-            )
-            for record in records
-        ]
+        yield [add_noise(record, rng) for record in records]
 
 
 def imitate_imported_games(run: Run, worker: str) -> Iterator[list[GameRecord]]:
@@ -264,32 +247,19 @@ def imitate_imported_games(run: Run, worker: str) -> Iterator[list[GameRecord]]:
 
 def play_another_game(run: Run, worker: str) -> Iterator[list[GameRecord]]:
     """Send games of tic-tac-toe, as if they were of the run's game."""
-    game = load_game("tic_tac_toe")
-    random = np.random.default_rng(1)
-    number = 0
-
-    def evaluate(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return random.normal(size=(len(observations), game.num_actions)).astype(np.float32), np.zeros(
-            len(observations), np.float32
-        )
-
+    rng, number = np.random.default_rng(1), 0
     while True:
-        self_play = SelfPlay(game, evaluate, run.search, parallel_games=BATCH)
-        self_play.change_model(2)
-        self_play.begin([seed_stream(RUN_SEED, worker, 0, number + i) for i in range(BATCH)])
+        seeds = [seed_stream(RUN_SEED, worker, 0, number + i) for i in range(BATCH)]
         number += BATCH
-        found = list[GameRecord]()
-        while self_play.num_playing:
-            found += self_play.advance()
-        yield found
+        yield play_tic_tac_toe(run.search, seeds, rng, model=2)
 
 
 LIARS: dict[str, Play] = {
     "a constant policy": answer_without_network,
     "an old model": use_an_old_model,
-    "flipped results": flip_results,
+    "flipped results": flip_all_results,
     "winners that resign": resign_for_the_winner,
-    "flipped values": flip_values,
+    "flipped values": flip_all_values,
     "its own games with new seeds": copy_own_games,
     "its own games again": repeat_own_games,
     "games of another worker": copy_games_of_another,

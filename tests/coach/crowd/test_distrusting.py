@@ -15,6 +15,7 @@ from keima.coach.fingerprint import window_fingerprint
 from keima.coach.loop import Coach
 from keima.config.schema import Settings
 from keima.data.ledger import Ledger, open_ledger, read_ledger
+from keima.data.ledger_rows import WorkerAccount
 from keima.data.records import encode_batch
 from tests.coach.coaching import Listener, coaching
 from tests.small_run import GAME, small_settings
@@ -29,7 +30,7 @@ def settings_of(folder: Path, *, window: int = 50, share: float = 0.0) -> Settin
     """
     return small_settings(
         folder,
-        distributed={"enabled": True, "crowd": {"check_share": share}},
+        distributed={"enabled": True, "batch_size": 10, "crowd": {"check_share": share}},
         training={"window": {"min_positions": window, "max_positions": 1_000}},
     )
 
@@ -54,6 +55,10 @@ def receive(coach: Coach, worker: str, *first_games: int) -> None:
         missing = first_game + 30 - coach.ledger.account(worker).granted
         coach.ledger.grant(worker, max(0, missing))
         coach.receiving.receive([waiting_batch(coach.ledger, worker, first_game)])
+
+
+def account_of(worker: str, delivered: int, *, owed: int = 0) -> WorkerAccount:
+    return WorkerAccount(name=worker, granted=delivered + owed, received=delivered, next_game=delivered)
 
 
 def act_on_verdicts(coach: Coach) -> None:
@@ -97,12 +102,23 @@ def test_newcomers_have_few_games_until_they_were_checked(tmp_path: Path) -> Non
         distrusting = coach._distrusting
         assert distrusting._checker
         distrusting._checker.poll = lambda: None  # type: ignore[method-assign]
-        assert distrusting.most_games("local-1") is None
-        assert distrusting.most_games(HONEST) == CHECK_LIMITS.newcomer_grant
+        delivered = CHECK_LIMITS.newcomer_grant - 50
+        assert distrusting.limit_grant(account_of("local-1", delivered)) is None
+        assert distrusting.limit_grant(account_of(HONEST, delivered)) == 50
         append_pass(make_folder(tmp_path), HONEST)
         act_on_verdicts(coach)
-        assert distrusting.most_games(HONEST) is None
-        assert distrusting.most_games(LIAR) == CHECK_LIMITS.newcomer_grant
+        assert distrusting.limit_grant(account_of(HONEST, delivered)) == delivered
+        assert distrusting.limit_grant(account_of(LIAR, delivered, owed=50)) == 0
+
+
+@pytest.mark.parametrize(
+    ("delivered", "owed", "more"), [(0, 0, 20), (0, 20, 0), (0, 30, -10), (200, 0, 200), (200, 150, 50)]
+)
+def test_a_worker_from_outside_owes_no_more_than_it_has_delivered(
+    tmp_path: Path, delivered: int, owed: int, more: int
+) -> None:
+    with coaching(tmp_path, settings_of(tmp_path)) as coach:
+        assert coach._distrusting.limit_grant(account_of(HONEST, delivered, owed=owed)) == more
 
 
 def test_checks_that_are_far_behind_are_told(tmp_path: Path) -> None:

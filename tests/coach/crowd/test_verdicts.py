@@ -46,6 +46,7 @@ def test_who_has_passed_is_no_liar(tmp_path: Path) -> None:
     append_verdict(folder, "crowd-b-1", "lies")
     assert reader.read_new() == {"crowd-b-1": "lies"} and reader.passed == {"crowd-a-1"}
     assert reader.waiting == 1234
+    assert reader.read_new() == {} and reader.waiting == 0
 
 
 def test_the_door_gets_all_distrusted_workers(tmp_path: Path) -> None:
