@@ -20,6 +20,8 @@ from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array, populate_array
 from numpy.typing import NDArray
 
+from keima.compilation.parts import PART_OPTIONS
+
 
 def view_as(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
     """Return a flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
@@ -59,12 +61,12 @@ def _view_as(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> A
     return view(array, types.intp, types.intp, dtype), build
 
 
-@overload(view_as, strict=False)
+@overload(view_as, strict=False, jit_options=PART_OPTIONS)
 def _compiled_view_as(array: Any, first: Any, length: Any, dtype: Any) -> Any:
     return lambda array, first, length, dtype: _view_as(array, first, length, dtype)
 
 
-@overload(lowest_bit, strict=False)
+@overload(lowest_bit, strict=False, jit_options=PART_OPTIONS)
 def _compiled_lowest_bit(mask: Any) -> Any:
     return lambda mask: trailing_zeros(mask)
 
@@ -77,7 +79,7 @@ def _byte_swap(context: Any, word: Any) -> Any:
     return types.int64(types.int64), build
 
 
-@overload(byte_swap, strict=False)
+@overload(byte_swap, strict=False, jit_options=PART_OPTIONS)
 def _compiled_byte_swap(word: Any) -> Any:
     return lambda word: _byte_swap(word)
 
@@ -90,6 +92,6 @@ def _bit_count(context: Any, word: Any) -> Any:
     return types.int64(types.int64), build
 
 
-@overload(bit_count, strict=False)
+@overload(bit_count, strict=False, jit_options=PART_OPTIONS)
 def _compiled_bit_count(word: Any) -> Any:
     return lambda word: _bit_count(word)

@@ -9,11 +9,13 @@ import fcntl
 import functools
 import hashlib
 import os
+from contextlib import nullcontext
 from typing import Any
 
 from numba.core import event
 from numba.core.caching import FunctionCache
 
+from keima.compilation.parts import loading_parts
 from keima.paths import CACHE
 
 COMPILE = "numba:compile"  # numba's event: a function that is not in the cache is compiled
@@ -22,20 +24,30 @@ BYTES = 2**62  # as many locks as a file has bytes: it stays empty
 
 
 class SharedCache(FunctionCache):  # type: ignore[misc]
-    """A function's machine code on disk. After a miss the caller holds the lock until it has saved the code."""
+    """A function's code on disk. After a miss the caller holds the lock until it has saved the code.
 
-    def __init__(self, function: Any) -> None:
+    Args:
+        function: what is compiled.
+        is_part: whether it has no machine code; see ``keima.compilation.parts``.
+    """
+
+    def __init__(self, function: Any, *, is_part: bool = False) -> None:
         super().__init__(function)
         self._locked: list[int] = []
+        self._loading = loading_parts if is_part else nullcontext
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the machine code for a signature, or None if the caller must compile it."""
-        code = super().load_overload(sig, target_context)
+        """Return the code for a signature, or None if the caller must compile it."""
+        code = self._load(sig, target_context)
         if code is None and self._lock(sig, target_context):
-            code = super().load_overload(sig, target_context)
+            code = self._load(sig, target_context)
             if code is not None:  # another process has compiled it while this one waited
                 self.unlock()
         return code
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        with self._loading(target_context):
+            return super().load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store compiled code, also for the processes that wait for it."""

@@ -22,6 +22,7 @@ from numba.typed.typedobjectutils import _nonoptional
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compile_captured_kernel, compiled, inlined_by_llvm
+from keima.compilation.parts import PART_OPTIONS
 from keima.games.game import (
     CHANCE,
     CHANCE_OUTCOMES,
@@ -155,7 +156,7 @@ def write_moves(moves: Any, out: Actions, actions: int) -> int:
     return count
 
 
-@overload(write_moves, strict=False)
+@overload(write_moves, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
     if isinstance(moves, types.Array) and moves.dtype == types.boolean:
 
@@ -188,7 +189,7 @@ def has_any_move(moves: Any, actions: int) -> bool:
     return any(0 <= move < actions for move in moves)
 
 
-@overload(has_any_move, strict=False)
+@overload(has_any_move, strict=False, jit_options=PART_OPTIONS)
 def _compiled_has_any_move(moves: Any, actions: Any) -> Any:
     if isinstance(moves, types.Array) and moves.dtype == types.boolean:
         return lambda moves, actions: moves.any()
@@ -207,7 +208,7 @@ def player_after_chance(value: Any, player: int, players: int) -> int:
     return player if value is None else nearest_player(value, players)
 
 
-@overload(player_after_chance, strict=False)
+@overload(player_after_chance, strict=False, jit_options=PART_OPTIONS)
 def _compiled_player_after_chance(value: Any, player: Any, players: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
         return lambda value, player, players: player
@@ -241,7 +242,7 @@ def nearest_player(value: int, players: int) -> int:
     return 1 if value > 0 else -1
 
 
-@overload(next_player, strict=False)
+@overload(next_player, strict=False, jit_options=PART_OPTIONS)
 def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
         return lambda value, player, players: player_after(player, players)
@@ -269,7 +270,7 @@ def write_chances(value: Any, outcomes: Actions, probabilities: Floats) -> int:
     return 0 if value is None else write_likely_outcomes(value, outcomes, probabilities)
 
 
-@overload(write_chances, strict=False)
+@overload(write_chances, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_chances(value: Any, outcomes: Any, probabilities: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
         return lambda value, outcomes, probabilities: 0
@@ -291,7 +292,7 @@ def has_chance(value: Any) -> bool:
     return value is not None and any(probability > 0 for probability in value)
 
 
-@overload(has_chance, strict=False)
+@overload(has_chance, strict=False, jit_options=PART_OPTIONS)
 def _compiled_has_chance(value: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
         return lambda value: False
@@ -315,7 +316,7 @@ def write_outcome(value: Any, out: Returns) -> bool:
     return True
 
 
-@overload(write_outcome, strict=False)
+@overload(write_outcome, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_outcome(value: Any, out: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
         return lambda value, out: False
@@ -364,7 +365,7 @@ def write_planes(value: Any, out: Planes) -> None:
     out += np.float32(0.0)  # -0.0 becomes 0.0: equal planes must have equal bytes
 
 
-@overload(write_planes, strict=False)
+@overload(write_planes, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_planes(value: Any, out: Any) -> Any:
     if isinstance(value, types.Array) and value.ndim == 3:
 
@@ -385,7 +386,7 @@ def write_planes_from(value: Any, out: Planes, first: int) -> None:
         write_plane(part, out, first + plane)
 
 
-@overload(write_planes_from, strict=False)
+@overload(write_planes_from, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_planes_from(value: Any, out: Any, first: Any) -> Any:
     if len(value) == 0:
         return lambda value, out, first: None
@@ -402,7 +403,7 @@ def write_plane(value: Any, out: Planes, plane: int) -> None:
     out[plane] = value
 
 
-@overload(write_plane, strict=False)
+@overload(write_plane, strict=False, jit_options=PART_OPTIONS)
 def _compiled_write_plane(value: Any, out: Any, plane: Any) -> Any:
     if isinstance(value, types.Array) and value.ndim == 2:
 

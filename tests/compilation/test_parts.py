@@ -1,0 +1,96 @@
+"""Compiled functions without machine code of their own give the same results, also to a process that reads them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
+from keima.compilation.parts import Part, PartLibrary
+from tests.sources import ROOT
+
+SUM = """
+import numba
+import numpy as np
+from numba.core import event
+from tests.compilation.test_parts import sum_squares
+
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        print("compiles", event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event):
+        pass
+
+
+@numba.njit
+def sum_twice(values):
+    return 2 * sum_squares(values, 1.0)
+
+
+event.register("numba:compile", Listener())
+print(sum_twice(np.array([1.0, 2.0])))
+print([type(code.library).__name__ for code in sum_squares.overloads.values()])
+"""
+
+
+@inlined_by_llvm
+def square(value: float) -> float:
+    if value != value:
+        raise ValueError("not a number")
+    return value * value
+
+
+@compiled_part
+def sum_squares(values: np.ndarray, start: float) -> float:
+    total = start
+    for i in range(len(values)):
+        total += square(values[i])
+    return total
+
+
+@compiled_part
+def halve_to_one(value: int) -> int:
+    return 0 if value <= 1 else 1 + halve_to_one(value // 2)
+
+
+@compiled
+def sum_from_compiled_code(values: np.ndarray) -> tuple[float, int]:
+    return sum_squares(values, 0.5), halve_to_one(len(values))
+
+
+def test_a_part_gives_the_same_to_python_and_to_compiled_code() -> None:
+    values = np.arange(5.0)
+    assert sum_squares(values, 0.5) == 30.5
+    assert sum_from_compiled_code(values) == (30.5, 2)
+
+
+def test_a_part_has_no_machine_code() -> None:
+    sum_from_compiled_code(np.arange(3.0))
+    assert isinstance(sum_squares, Part)
+    libraries = [code.library for code in sum_squares.overloads.values()]
+    assert libraries and all(isinstance(library, PartLibrary) for library in libraries)
+
+
+def test_an_error_of_a_part_reaches_python() -> None:
+    with pytest.raises(ValueError, match="not a number"):
+        sum_from_compiled_code(np.array([1.0, np.nan]))
+
+
+@pytest.mark.medium
+def test_another_process_reads_a_part_from_the_cache_and_links_it(tmp_path: Path) -> None:
+    def run() -> list[str]:
+        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", SUM], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    first, second = run(), run()
+    assert first[-2:] == second[-2:] == ["12.0", "['PartLibrary']"]
+    assert "compiles sum_squares" in first
+    assert second[:-2] == ["compiles sum_twice"]
