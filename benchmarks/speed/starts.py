@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.harness import Parser, Report, divide_rounds, take_turns
 
 GO = ("gtp", "go7", "--simulations", "16")
+TRAINED = {"quickstart": "train", "games/hex7.yaml": "train, a plain game"}  # experiments
 PATIENCE = 600.0  # seconds for each answer
 
 
@@ -95,10 +96,9 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
     """Return the measured seconds by name."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        run, cache = Path(folder) / "run", Path(folder) / "cache" if cold else None
 
         def call(*words: str) -> AbstractContextManager[Call]:
-            return start_program(checkout, cache, *words)
+            return start_program(checkout, Path(tempfile.mkdtemp(dir=folder)) if cold else None, *words)
 
         with call("train", "--help") as program:
             found["keima train --help"] = program.ends()
@@ -109,23 +109,23 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
             found["keima gtp: its name"] = program.says(b"Keima")
             program.ask("genmove b")
             found["keima gtp: its first move"] = program.says(b"= ")
-        with call("train", "quickstart", "--run-dir", str(run)) as program:
-            found["keima train: its first line"] = program.says()
-            found["keima train: the first game begun"] = program.waits_for(lambda: count_games_begun(run) > 0)
-            program.process.terminate()
-            program.ends()
+        for number, (experiment, name) in enumerate(TRAINED.items()):
+            run = Path(folder) / f"run{number}"
+            with call("train", "--config", experiment, "--run-dir", str(run)) as program:
+                found[f"keima {name}: its first line"] = program.says()
+                found[f"keima {name}: the first game begun"] = program.waits_for(partial(has_begun, run))
+                program.process.terminate()
+                program.ends()
     return found
 
 
-def count_games_begun(run: Path) -> int:
-    """Return the games begun by all workers of a run."""
-    heartbeats = []
+def has_begun(run: Path) -> bool:
+    """Return whether a worker of the run has begun a game."""
     for path in run.glob("workers/*/worker.json"):
-        try:
-            heartbeats.append(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):  # it is being replaced
-            continue
-    return sum(int(heartbeat.get("begun", 0)) for heartbeat in heartbeats)
+        with suppress(OSError, ValueError):  # it is being replaced
+            if json.loads(path.read_text(encoding="utf-8")).get("begun", 0) > 0:
+                return True
+    return False
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
-from keima.compilation.decorators import OWN_PREFIX, PROJECT, cache_folder
 from keima.compilation.shared_cache import COMPILE, WAIT
+from keima.compilation.sources import OWN_PREFIX, PROJECT, cache_folder
 from keima.paths import PACKAGE
 
 

@@ -83,7 +83,18 @@ class AnalysisTrees:
         self.trees, self.states = work.trees, work.states
         self.plies, self._renumbered = np.zeros(work.max_nodes, np.int32), np.zeros(work.max_nodes, np.int32)  # scratch
         self._begin_searches = compile_for_types(begin_searches, work, np.zeros(1, np.int32))
+        self._compile_readers()  # before the search, which another process may be compiling on a first start
         self._advance_searches = compile_for_types(advance_searches, work, *work.empty_answers)
+
+    def _compile_readers(self) -> None:
+        trees, some = self.trees, np.empty(0, np.int32)
+        compile_for_types(write_policy, trees, 0, np.empty(0, np.float32))
+        compile_for_types(restrict_candidates, trees, 0, 0, some)
+        compile_for_types(find_best_candidate, trees, 0, 0)
+        compile_for_types(find_child_by_action, trees, 0, 0, 0)
+        compile_for_types(make_node_root, trees, 0, 0, some)
+        compile_for_types(write_move_scores, trees, 0, some, some, np.empty(0))
+        compile_for_types(write_principal_line, trees, 0, 0, some, some)
 
     def begin(self, number: int) -> None:
         """Replace a tree by a new one over its state in ``states``."""

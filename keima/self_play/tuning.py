@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import cache_folder
+from keima.compilation.sources import cache_folder
 from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.game import Planes
@@ -244,8 +244,3 @@ def split_into_batches(evaluate: Evaluate, batch_size: int) -> Evaluate:
         return np.concatenate([logits for logits, _ in answers]), np.concatenate([values for _, values in answers])
 
     return evaluate_in_parts
-
-
-def is_search_compiled() -> bool:
-    """Return whether the compilation cache on this machine has the search."""
-    return any(cache_folder(Path(inspect.getfile(SelfPlay))).rglob("*.nbi"))

@@ -27,12 +27,12 @@ from keima.games import Game, load_game
 from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
+from keima.self_play.compile_ahead import is_compiled
 from keima.self_play.groups import ParallelGames, make_parallel_games
 from keima.self_play.tuning import (
     AUTO_SIZES,
     DEVICE_SIZES,
     FEWEST_THREADS,
-    is_search_compiled,
     load_or_measure_plan,
     split_into_batches,
 )
@@ -235,7 +235,7 @@ class Worker:
         if first:
             ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
-            self.beat("starting" if is_search_compiled() else "compiling")  # the next heartbeat takes a while
+            self.beat("starting" if is_compiled("self_play") else "compiling")  # the next heartbeat takes a while
         self._job_player.update_jobs(assignment)
         if assignment.stop:
             self.stopping = True

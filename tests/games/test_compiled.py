@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.compilation.decorators import captured_digest, imported_sources
+from keima.compilation.decorators import captured_digest
+from keima.compilation.sources import imported_sources
 from keima.games import load_game
 from keima.paths import PACKAGE, SOURCE
 from tests.sources import ROOT
@@ -47,7 +48,7 @@ def call(function, number):
 
 USE = """
 from keima.games import functions
-from keima.compilation.decorators import cache_folder
+from keima.compilation.sources import cache_folder
 from pathlib import Path
 result = functions.twice(10), functions.call(functions.thrice, 10)
 twice, call = (sum(function.stats.cache_hits.values()) for function in (functions.twice, functions.call))

@@ -35,9 +35,9 @@ import pytest
 import yaml
 
 from keima.cli.reports.audit import audit
-from keima.compilation.decorators import CACHE
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
+from keima.paths import CACHE
 from tests.lab.driver import PATIENCE
 from tests.lab.hosts import Host, Hosts, running_hosts, why_not
 from tests.lab.processes import command_line

@@ -177,6 +177,10 @@ preload: HandshakeResponder | None = None  # answers while this program loads
 if __name__ == "__main__":
     preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
+    from keima.self_play.compile_ahead import start_compiling  # only now: the first answers need nothing of it
+
+    start_compiling("analysis")
+
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor

@@ -149,8 +149,10 @@ def resumed_config_path(arguments: argparse.Namespace) -> Path | None:
 if __name__ == "__main__":
     if not parse_before_imports(parse, check_inputs, loading="PyTorch").distributed:
         from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
+        from keima.self_play.compile_ahead import start_compiling
 
         prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
+        start_compiling("self_play")
 
 import yaml
 from rich.console import Console

@@ -18,7 +18,7 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.inference.evaluator import use_threads
-from keima.self_play.tuning import is_search_compiled
+from keima.self_play.compile_ahead import is_compiled
 from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import Heartbeat
@@ -86,7 +86,7 @@ class LocalProcesses(FolderBackend):
         self._returning: set[str] = set()  # workers that have been restarted and are not ready yet
         self._given_up: dict[str, str] = {}
         self._compiling = ""  # the last thing that the first worker reported to compile
-        self._compiled = is_search_compiled() if compiled is None else compiled
+        self._compiled = is_compiled("self_play") if compiled is None else compiled
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from keima.base.system.threads import new_lock
 from keima.cluster.agent.commands import Probe
 from keima.cluster.agent.inspection import processor_name
-from keima.compilation import decorators as compiled
+from keima.compilation.sources import cache_folder
 from keima.paths import CACHE, PACKAGE, program_of, with_code_on_path
 
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
@@ -51,7 +51,7 @@ def compile_here(game: str) -> Iterator[str]:
 
 def pack_cache(package: Path = PACKAGE) -> bytes:
     """Return everything that has been compiled from the present sources, as a tar.gz; empty if there is nothing."""
-    folders = [compiled.cache_folder(path) for path in sorted(package.rglob("*.py"))]
+    folders = [cache_folder(path) for path in sorted(package.rglob("*.py"))]
     present = [folder for folder in folders if folder.is_dir()]
     if not present:
         return b""

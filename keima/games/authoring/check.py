@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import imported_sources
+from keima.compilation.sources import imported_sources
 from keima.config.own_modules import path_of, stem_of
 from keima.games import CHANCE, Game, load_game
 from keima.games.authoring.contract import ContractBroken, check_game, is_symmetry

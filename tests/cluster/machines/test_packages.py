@@ -33,7 +33,7 @@ from keima.cluster.machines.wheels import NoWheels, fitting_wheels
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import LocalTransport
-from keima.compilation import decorators as compiled
+from keima.compilation import sources
 from keima.config.sections.workers import PipSettings, WorkerSettings
 from tests.cluster.machines.test_check import a_probe, machine
 from tests.cluster.machines.wheelhouse import PURE, make_wheels
@@ -318,18 +318,18 @@ def test_compiled_code_is_added_to_the_existing_cache(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, there = tmp_path / "cache", tmp_path / "there"
-    monkeypatch.setattr(compiled, "CACHE", cache)
-    compiled.cache_folder.cache_clear()
+    monkeypatch.setattr(sources, "CACHE", cache)
+    sources.cache_folder.cache_clear()
     try:
         assert compile_cache.pack_cache() == b""
-        present = [compiled.cache_folder(ROOT / "keima" / "games" / name) for name in ("tic_tac_toe.py", "exact.py")]
+        present = [sources.cache_folder(ROOT / "keima" / "games" / name) for name in ("tic_tac_toe.py", "exact.py")]
         for number, path in enumerate([*present, cache / "edited-since-0123456789abcdef"]):
             path.mkdir(parents=True)
             (path / "f.nbi").write_text(f"index {number}")
             (path / "f.1.nbc").write_text("code")
         packed = compile_cache.pack_cache()
     finally:
-        compiled.cache_folder.cache_clear()
+        sources.cache_folder.cache_clear()
     (there / present[1].name).mkdir(parents=True)
     (there / present[1].name / "f.nbi").write_text("its own")
     transport = LocalTransport(root)

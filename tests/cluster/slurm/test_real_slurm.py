@@ -22,7 +22,7 @@ from keima.base.reports.worker_status import WorkerState
 from keima.cli.reports.audit import audit
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.ssh.errors import RemoteFailure
-from keima.compilation.decorators import CACHE
+from keima.paths import CACHE
 from tests.cluster.slurm.real_slurm import NODES, RealSlurm, missing
 from tests.cluster.slurm.slurm_fleet import SlurmFleet
 from tests.small_run import small_settings
