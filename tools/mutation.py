@@ -109,7 +109,7 @@ MODULES = {
     ),
     "keima/learning/ranks/total_batch.py": Module(("learning/ranks/test_total_batch.py",)),
     "keima/replay/value_targets.py": Module(("replay/test_value_targets.py",), interpreted=True),
-    "keima/ppo/rollout.py": Module(("ppo/test_rollout.py", "ppo/test_ppo.py")),
+    "keima/ppo/rollout.py": Module(("ppo/test_rollout.py", "ppo/test_ppo.py"), interpreted=True),
     "keima/ppo/trainer.py": Module(("ppo/test_ppo_losses.py", "ppo/test_ppo.py", "ppo/test_ppo_memory.py")),
     "keima/data/verify.py": Module(("data/test_verify.py", "search/test_chance.py"), interpreted=True),
     "keima/search/puct.py": Module(

@@ -20,7 +20,7 @@ from keima.ppo.actor_critic import ActorCritic, LSTMState
 from keima.ppo.settings import PPOSettings
 from keima.ppo.worlds.world import Worlds
 
-CLIP = 10.0  # the largest absolute value of an observation or a reward after scaling
+CLIP = 10.0  # the largest absolute value of a scaled observation or reward
 SMALL = 1e-8
 SAVED_ARRAYS = ("starting", "rewards_so_far", "steps_so_far", "discounted")  # the collector's arrays in a checkpoint
 
@@ -88,8 +88,8 @@ class Collector:
                 taken.take_step(t)
             values, next_values = taken.estimate_values()
         self._learn_scales(taken)
-        scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -CLIP, CLIP)
-        steps = JudgedSteps(rewards=scaled_rewards, values=values, next_values=next_values, ended=taken.ended)
+        rewards = self._scale_rewards(taken.rewards)
+        steps = JudgedSteps(rewards=rewards, values=values, next_values=next_values, ended=taken.ended)
         advantages, returns = estimate_advantages(steps, self.settings.gamma, self.settings.gae_lambda)
         device = self.network.seen_returns.device
         on_device = {
@@ -150,9 +150,11 @@ class Collector:
             merge_statistics(network.seen_returns.cpu(), return_sums, torch.zeros(1, dtype=torch.float64))
         )
 
-    def _reward_scale(self) -> np.float32:
+    def _scale_rewards(self, rewards: Floats) -> Floats:
+        if not self.settings.scale_rewards:
+            return rewards
         count, _, squares = self.network.seen_returns[:, 0].tolist()
-        return np.float32(1 / np.sqrt(squares / count + SMALL) if self.settings.scale_rewards else 1.0)
+        return np.clip(rewards * np.float32(1 / np.sqrt(squares / count + SMALL)), -CLIP, CLIP)
 
 
 class _Steps:
@@ -172,6 +174,7 @@ class _Steps:
         self.memories = torch.zeros(steps // collector.settings.sequence_length, lstms, 2, count, hidden, device=device)
         self.lived = torch.zeros(steps, count, hidden, device=device)  # the output of the critic's LSTM
         self.shift, self._scale = collector.observation_scale()
+        self._clip = CLIP if collector.settings.scale_observations else np.inf
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
         self.episodes: list[Episode] = []
         # Where episodes were truncated: step, worlds, last observations, LSTM states.
@@ -181,7 +184,7 @@ class _Steps:
         """Take step t in every world."""
         at, network, now = self._at, self._at.network, self._at.worlds.moment
         shown = self.observations[t]
-        scale_observations(now.observations, self.shift, self._scale, shown.numpy(), self.sums)
+        scale_observations(now.observations, self.shift, self._scale, self._clip, shown.numpy(), self.sums)
         self.starts[t] = at.starting
         if t % at.settings.sequence_length == 0:
             for kept, memory in zip(self.memories[t // at.settings.sequence_length], at.memories, strict=True):
@@ -210,9 +213,8 @@ class _Steps:
         at.rewards_so_far[ended], at.steps_so_far[ended] = 0.0, 0
         if len(cut):
             last = torch.zeros(len(cut), at.worlds.observation_size)
-            scale_observations(
-                now.last_observations[cut], self.shift, self._scale, last.numpy(), np.zeros_like(self.sums)
-            )
+            unused = np.zeros_like(self.sums)
+            scale_observations(now.last_observations[cut], self.shift, self._scale, self._clip, last.numpy(), unused)
             self._cut.append(
                 (t, cut, last.to(self.lived.device), [LSTMState(m.hidden[cut], m.cell[cut]) for m in at.memories])
             )
@@ -224,9 +226,8 @@ class _Steps:
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
-        scale_observations(
-            at.worlds.moment.observations, self.shift, self._scale, shown.numpy(), np.zeros_like(self.sums)
-        )
+        now, unused = at.worlds.moment.observations, np.zeros_like(self.sums)
+        scale_observations(now, self.shift, self._scale, self._clip, shown.numpy(), unused)
         after = np.concatenate([values[1:], self._estimate_values(shown.to(self.lived.device), at.memories)[None]])
         if self._cut:
             last = torch.cat([shown for _, _, shown, _ in self._cut])
@@ -290,17 +291,20 @@ def scale_observations(
     raw: NDArray[np.float32],
     shift: NDArray[np.float64],
     scale: NDArray[np.float64],
+    clip: float,
     out: NDArray[np.float32],
     sums: NDArray[np.float64],
 ) -> None:
-    """Write scaled observations ``[B, F]``; add their statistics to ``sums`` ``[3, F]`` (see ``merge_statistics``)."""
+    """Write scaled observations ``[B, F]``, of at most ``clip``; add their statistics to ``sums`` ``[3, F]`` (see
+    ``merge_statistics``).
+    """
     for b in range(raw.shape[0]):
         for i in range(raw.shape[1]):
             apart = raw[b, i] - shift[i]  # the sums of deviations from a constant lose no digits
             sums[0, i] += 1.0
             sums[1, i] += apart
             sums[2, i] += apart * apart
-            out[b, i] = min(max(apart / scale[i], -CLIP), CLIP)
+            out[b, i] = min(max(apart / scale[i], -clip), clip)
 
 
 @compiled
