@@ -39,7 +39,7 @@ def split_into_parts(
         ValueError: a group has fewer rows than there are ranks.
     """
     bounds = group_bounds(total, norm_batch)
-    smallest = min(after - before for before, after in pairwise(bounds))
+    smallest = bounds[1]  # as their bounds are rounded down, the first group has the fewest rows
     if smallest < world_size:
         raise ValueError(
             f"{world_size} ranks cannot share {smallest} positions: batch norm needs at least one from each rank"

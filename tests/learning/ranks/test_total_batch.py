@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.learning.ranks.total_batch import group_bounds, halve_micro_batch, largest_part_rows, split_into_parts
+from keima.learning.ranks.total_batch import (
+    PartRows,
+    group_bounds,
+    halve_micro_batch,
+    largest_part_rows,
+    split_into_parts,
+)
 
 SIZES = st.fixed_dictionaries(
     {"norm_batch": st.none() | st.integers(8, 64), "micro_batch": st.none() | st.integers(1, 64)}
@@ -67,6 +73,13 @@ def test_halving_ends_with_one_group_at_once() -> None:
     assert halve_micro_batch(2048, norm_batch=None, micro_batch=None, world_size=1) is None
 
 
+def test_without_ranks_one_part_has_all_rows() -> None:
+    assert split_into_parts(10) == [PartRows(slice(0, 10), (10,), (10,))]
+
+
 def test_groups_too_small_for_the_ranks_are_refused() -> None:
+    assert [part.sizes for part in split_into_parts(10, norm_batch=4, world_size=3)] == [(1, 1, 2)]
+    with pytest.raises(ValueError, match="4 ranks cannot share 3 positions"):
+        split_into_parts(10, norm_batch=4, world_size=4)
     with pytest.raises(ValueError, match="8 ranks cannot share 4 positions"):
         split_into_parts(64, norm_batch=4, world_size=8)
