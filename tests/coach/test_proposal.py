@@ -1,5 +1,6 @@
 """Settings that are chosen by rules: they fit the game and the time, and what a user gives stays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,10 @@ def test_search_follows_the_game() -> None:
     assert "resignation" in search_settings(example("othello"), long, 64), "as games of Amazons, which are long"
     assert "resignation" not in search_settings(example("othello"), sudden, 64), "as games of Lines of Action"
     assert lookahead_plies(example("othello"), sudden) == 1
+    wide = replace(sudden, branching=54.0)
+    found = search_settings(example("othello"), wide, 48)
+    assert (found["lookahead_plies"], found["match_lookahead_plies"]) == (1, 1), "matches would take too long"
+    assert lookahead_plies(example("othello"), replace(sudden, branching=61.0)) == 0
 
 
 @pytest.mark.parametrize(
