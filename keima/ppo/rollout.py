@@ -184,7 +184,7 @@ class _Steps:
         """Take step t in every world."""
         at, network, now = self._at, self._at.network, self._at.worlds.moment
         shown = self.observations[t]
-        scale_observations(now.observations, self.shift, self._scale, self._clip, shown.numpy(), self.sums)
+        self._scale_observations(now.observations, shown, self.sums)
         self.starts[t] = at.starting
         if t % at.settings.sequence_length == 0:
             for kept, memory in zip(self.memories[t // at.settings.sequence_length], at.memories, strict=True):
@@ -201,6 +201,9 @@ class _Steps:
         if at.starting.any():
             self._end_episodes(t)
 
+    def _scale_observations(self, raw: NDArray[np.float32], out: Tensor, sums: NDArray[np.float64]) -> None:
+        scale_observations(raw, self.shift, self._scale, self._clip, out.numpy(), sums)
+
     def _end_episodes(self, t: int) -> None:
         """Record the finished episodes, and reset their LSTM states."""
         at, now = self._at, self._at.worlds.moment
@@ -213,8 +216,7 @@ class _Steps:
         at.rewards_so_far[ended], at.steps_so_far[ended] = 0.0, 0
         if len(cut):
             last = torch.zeros(len(cut), at.worlds.observation_size)
-            unused = np.zeros_like(self.sums)
-            scale_observations(now.last_observations[cut], self.shift, self._scale, self._clip, last.numpy(), unused)
+            self._scale_observations(now.last_observations[cut], last, np.zeros_like(self.sums))
             self._cut.append(
                 (t, cut, last.to(self.lived.device), [LSTMState(m.hidden[cut], m.cell[cut]) for m in at.memories])
             )
@@ -226,8 +228,7 @@ class _Steps:
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
-        now, unused = at.worlds.moment.observations, np.zeros_like(self.sums)
-        scale_observations(now, self.shift, self._scale, self._clip, shown.numpy(), unused)
+        self._scale_observations(at.worlds.moment.observations, shown, np.zeros_like(self.sums))
         after = np.concatenate([values[1:], self._estimate_values(shown.to(self.lived.device), at.memories)[None]])
         if self._cut:
             last = torch.cat([shown for _, _, shown, _ in self._cut])

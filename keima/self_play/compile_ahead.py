@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.processes import die_with_starter
@@ -44,24 +45,23 @@ def start_compiling(kind: str) -> None:
 
 
 def compile_search(kind: str) -> None:
-    """Compile the search of this kind."""
-    import numpy as np  # only now: whoever starts this process needs none of it
-
+    """Compile the search of this kind; of analysis, what only reads trees is left to the program."""
+    from keima.compilation.decorators import compile_for_types  # only now: the starting program needs none of it
     from keima.config.sections.search import SearchSettings
     from keima.games import load_game
-    from keima.search.analysis import AnalysisTrees
+    from keima.search.simulate import advance_searches
+    from keima.search.workspace import make_workspace
     from keima.self_play.parallel_games import SelfPlay
 
+    def answer(observations: Any) -> Any:
+        raise NotImplementedError("no game is played")
+
     game, settings = load_game("tic_tac_toe"), SearchSettings()
-
-    def answer(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = len(observations)
-        return np.zeros((count, game.num_actions), np.float32), np.zeros(count, np.float32)
-
     if kind == "self_play":
         SelfPlay(game, answer, settings, parallel_games=1)
     else:
-        AnalysisTrees(game, answer, settings, max_simulations=settings.num_simulations)
+        work = make_workspace(game, settings, num_trees=1, simulations=settings.num_simulations)
+        compile_for_types(advance_searches, work, *work.empty_answers)
 
 
 def main() -> None:

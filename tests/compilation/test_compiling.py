@@ -1,9 +1,6 @@
 """Messages about compiling: with an empty cache what and how far, with a full one nothing."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,8 @@ from numba.core import event
 from keima.compilation.progress import find_part_of_program, report_compiling
 from keima.compilation.shared_cache import WAIT
 from keima.games.tic_tac_toe import tic_tac_toe
-from tests.sources import ROOT
+from keima.paths import CACHE
+from tests.compilation.compiling import run_code
 
 PLAY = """
 from keima.compilation.progress import report_compiling
@@ -33,20 +31,13 @@ print(FunctionIdentity.from_function(lambda: 0).unique_name)
 
 @pytest.mark.medium
 def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> None:
-    def told() -> list[str]:
-        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
-        run = subprocess.run(
-            [sys.executable, "-c", PLAY], cwd=ROOT, env=env, capture_output=True, text=True, check=True
-        )
-        return run.stdout.splitlines()
-
-    *parts, played = told()
+    *parts, played = run_code(PLAY, tmp_path)
     assert played == "9 actions"
     assert parts and len({part.split(" (")[0] for part in parts}) == len(parts)
     for number, part in enumerate(parts, 1):
         assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
         assert int(found[2]) == number < int(found[3])  # parts that are not called also count
-    assert told() == ["9 actions"]
+    assert run_code(PLAY, tmp_path) == ["9 actions"]
 
 
 def test_what_another_process_compiles_is_reported_too() -> None:
@@ -64,8 +55,5 @@ def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
 @pytest.mark.medium
 def test_machine_code_has_other_names_in_every_process() -> None:
     """Otherwise a process that loads one game on two boards from the cache calls the code of one for the other."""
-    command = [sys.executable, "-c", NAME]
-    first, second = (
-        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
-    )
+    first, second = (run_code(NAME, CACHE) for _ in range(2))
     assert first and second and first != second

@@ -1,8 +1,5 @@
 """Compiled functions without machine code of their own give the same results, also to a process that reads them."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +7,15 @@ import pytest
 
 from keima.compilation.decorators import compiled, compiled_part, inlined_by_llvm
 from keima.compilation.parts import Part, PartLibrary
-from tests.sources import ROOT
+from tests.compilation.compiling import run_code
 
 SUM = """
 import numba
 import numpy as np
-from numba.core import event
+from tests.compilation.compiling import watch_compiling
 from tests.compilation.test_parts import sum_squares
 
-
-class Listener(event.Listener):
-    def on_start(self, event):
-        print("compiles", event.data["dispatcher"].py_func.__name__)
-
-    def on_end(self, event):
-        pass
+compiled = watch_compiling()
 
 
 @numba.njit
@@ -32,9 +23,9 @@ def sum_twice(values):
     return 2 * sum_squares(values, 1.0)
 
 
-event.register("numba:compile", Listener())
 print(sum_twice(np.array([1.0, 2.0])))
 print([type(code.library).__name__ for code in sum_squares.overloads.values()])
+print(*(name.partition(":")[2] for name in compiled), sep="\\n")
 """
 
 
@@ -83,14 +74,7 @@ def test_an_error_of_a_part_reaches_python() -> None:
 
 @pytest.mark.medium
 def test_another_process_reads_a_part_from_the_cache_and_links_it(tmp_path: Path) -> None:
-    def run() -> list[str]:
-        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", SUM], cwd=ROOT, env=env, capture_output=True, text=True, check=True
-        )
-        return done.stdout.splitlines()
-
-    first, second = run(), run()
-    assert first[-2:] == second[-2:] == ["12.0", "['PartLibrary']"]
-    assert "compiles sum_squares" in first
-    assert second[:-2] == ["compiles sum_twice"]
+    first, second = run_code(SUM, tmp_path), run_code(SUM, tmp_path)
+    assert first[:2] == second[:2] == ["12.0", "['PartLibrary']"]
+    assert "sum_squares" in first[2:]
+    assert second[2:] == ["sum_twice"]

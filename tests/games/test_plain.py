@@ -1,9 +1,6 @@
 """Games from ordinary Python functions play as those from kernels do."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from keima.games.authoring.contract import ContractBroken, check_game
 from keima.games.authoring.plain import PlainGameError, draw_board, make_move_table, permute_board, plain_game
 from keima.games.game import States, board_symmetries, mirror_symmetries
 from keima.games.perft import count_perft
+from tests.compilation.compiling import run_code
 from tests.games import plain_2048
 from tests.games.endings import endings
 from tests.games.plain_connect_four import connect_four
@@ -303,36 +301,23 @@ def test_a_start_that_is_not_its_own_mirror_image_keeps_the_contract() -> None:
 
 COUNTING = """
 import json, sys
-from numba.core import event
 from keima.games import load_game
 from keima.games.authoring.contract import check_game
+from tests.compilation.compiling import watch_compiling
 
-class Listener(event.Listener):
-    compiled = []
-
-    def on_start(self, event):
-        self.compiled.append(event.data["dispatcher"].py_func.__qualname__)
-
-    def on_end(self, event):
-        pass
-
-event.register("numba:compile", Listener())
+compiled = watch_compiling()
 name, *options = json.loads(sys.argv[1])
 for given in options:
     game = load_game(name, **given)
     check_game(game, games=4)
     print(*[kernel.cache_hits for kernel in game.rules[:-1]])
-print(len(Listener.compiled), *Listener.compiled)
+print(len(compiled), *compiled)
 """
 
 
 def compiled_for(file: Path, cache: Path, *options: dict[str, int]) -> list[str]:
     """Which kernels a new process finds in the cache for each of the options, and what it compiles."""
-    line = [sys.executable, "-c", COUNTING, json.dumps([str(file), *options])]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KEIMA_CACHE": str(cache)}
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return run_code(COUNTING, cache, json.dumps([str(file), *options]))
 
 
 @pytest.mark.slow

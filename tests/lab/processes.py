@@ -35,6 +35,11 @@ def state(pid: int) -> str:
     return _stat(pid)[0]
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended; a zombie has."""
+    return state(pid) in ("X", "Z")
+
+
 def parent(pid: int) -> int:
     return int(_stat(pid)[1])
 

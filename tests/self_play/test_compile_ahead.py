@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numba
@@ -15,6 +14,8 @@ from keima.games import load_game
 from keima.search.workspace import make_workspace
 from keima.self_play import compile_ahead
 from keima.self_play.compile_ahead import LAST, PROGRAM, is_compiled, start_compiling
+from tests.compilation.compiling import run_code
+from tests.lab.processes import has_ended, wait_until
 from tests.sources import ROOT
 
 STARTER = """
@@ -28,19 +29,13 @@ time.sleep(600)
 """
 
 ANALYSE = """
-from numba.core import event
 from keima.self_play.compile_ahead import compile_search, is_compiled
+from tests.compilation.compiling import watch_compiling
 
-class Listener(event.Listener):
-    def on_start(self, event):
-        print(event.data["dispatcher"].py_func.__module__)
-
-    def on_end(self, event):
-        pass
-
-event.register("numba:compile", Listener())
+compiled = watch_compiling()
 compile_search("analysis")
 assert is_compiled("analysis")
+print(*compiled, sep="\\n")
 """
 
 
@@ -99,28 +94,12 @@ def test_it_ends_with_its_starter(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", STARTER], cwd=ROOT, env=env, stdout=subprocess.PIPE) as starter:
         assert starter.stdout
         helper = int(starter.stdout.readline())
-        assert Path(f"/proc/{helper}").exists()
+        assert not has_ended(helper)
         starter.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 60
-    while _runs(helper):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
-def _runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: has_ended(helper), "the end of the process that compiles")
 
 
 @pytest.mark.slow
 def test_what_it_has_compiled_is_not_compiled_again(tmp_path: Path) -> None:
-    def compile_now() -> set[str]:
-        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
-        command = [sys.executable, "-c", ANALYSE]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-        return set(done.stdout.splitlines())
-
-    assert "keima.search.simulate" in compile_now()
-    assert not compile_now()
+    assert "keima.search.simulate:advance_searches" in run_code(ANALYSE, tmp_path)
+    assert run_code(ANALYSE, tmp_path) == [""]

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from keima.base.system.priority import has_session_scheduling
+from tests.lab.processes import has_ended
 from tests.programs import heed_ctrl_c
 from tests.sources import ROOT
 
@@ -58,14 +58,6 @@ def begun(text: str) -> Iterator["subprocess.Popen[str]"]:
 def line(process: "subprocess.Popen[str]") -> str:
     assert process.stdout
     return process.stdout.readline().strip()
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def test_it_leaves_the_core_to_a_process_of_another_session() -> None:
@@ -128,6 +120,6 @@ def test_the_program_ends_with_the_process_that_was_started_even_if_that_is_kill
         pid = int(line(process))
         os.kill(process.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE
-        while not is_gone(pid):
+        while not has_ended(pid):
             assert time.monotonic() < until
             time.sleep(0.05)

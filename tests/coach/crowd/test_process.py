@@ -15,6 +15,7 @@ from keima.coach.crowd.process import CheckerProcess
 from keima.coach.crowd.verdicts import VerdictReader
 from keima.config.load import save_resolved
 from tests.coach.crowd.crowd import RUN_SEED, SEARCH, answer_without_network, open_run
+from tests.lab.processes import has_ended
 from tests.small_run import small_settings
 
 SECONDS = 240.0  # for a process on a busy machine, which may have to compile the search
@@ -31,14 +32,6 @@ def make_run_files(folder: Path) -> None:
     """Write the settings of a run with a crowd."""
     changes = {"run": {"seed": RUN_SEED}, "game": {"name": "connect_four"}, "search": SEARCH.model_dump()}
     save_resolved(small_settings(folder, **changes), folder)
-
-
-def is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.slow  # 20 s
@@ -59,7 +52,7 @@ def test_the_process_finds_a_liar_at_the_priority_of_workers_and_is_replaced_if_
             assert list(found) == ["crowd-liar-1"]
             assert os.getpriority(os.PRIO_PROCESS, first) == WORKER_PRIORITY
             os.kill(first, 9)
-            wait_until(lambda: not is_running(first))
+            wait_until(lambda: has_ended(first))
             checker.poll()
             assert checker.process_id is None and len(events) == 1 and "exit code -9" in events[0]
             now += 100.0
@@ -68,7 +61,7 @@ def test_the_process_finds_a_liar_at_the_priority_of_workers_and_is_replaced_if_
             assert second not in (None, first)
         finally:
             checker.close()
-        assert checker.process_id is None and not is_running(second or 0)
+        assert checker.process_id is None and has_ended(second or 0)
 
 
 @pytest.mark.slow  # 20 s
@@ -85,8 +78,8 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
         assert starter.stdout
         checker = int(starter.stdout.readline())
         wait_until((tmp_path / "crowd" / "checker.log").exists)
-        assert is_running(checker)
+        assert not has_ended(checker)
         starter.kill()
         starter.wait()
         starter.stdout.close()
-        wait_until(lambda: not is_running(checker))
+        wait_until(lambda: has_ended(checker))
