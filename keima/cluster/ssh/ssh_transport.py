@@ -42,8 +42,8 @@ from keima.cluster.ssh.wire import (
     Connection,
     NoSession,
     NotSftp,
-    SftpClient,
     SftpFile,
+    begin_sftp,
     close_chain,
     connect_through,
     create_file,
@@ -135,7 +135,7 @@ class SshTransport:
         try:
             self._channel = chain[-1].open_session()
             self._channel.invoke_subsystem("sftp")
-            self._sftp = SftpClient(self._channel)
+            self._sftp = begin_sftp(self._channel)
             home = self._sftp.normalize(".")
         except NotSftp as error:
             remedy = NOISY if self._runs_our_commands() else FORCED

@@ -483,6 +483,23 @@ def close_chain(chain: Sequence[Connection]) -> None:
             connection.join(1.0)
 
 
+def begin_sftp(channel: Channel) -> SftpClient:
+    """Return the client of an SFTP server that has been asked for.
+
+    Raises:
+        NotSftp: it sends something else.
+        EOFError: it has ended.
+        OSError: the connection was lost.
+    """
+    try:
+        return SftpClient(channel)
+    except OSError as error:
+        # It may end before it is spoken to: what it has sent by then, if anything, is not SFTP.
+        if not (channel.closed and channel.get_transport().is_active()):
+            raise
+        raise (NotSftp("it ends at once") if channel.recv_ready() else EOFError()) from error
+
+
 def create_file(sftp: SftpClient, path: str) -> SftpFile:
     """Open a file for writing, new or truncated, readable by its user alone; paramiko leaves that to the server.
 

@@ -16,8 +16,10 @@ import pytest
 from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.commands import ALIVE, AliveRequest
+from keima.cluster.ssh import ssh_transport
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import SshTransport, connect
+from keima.cluster.ssh.wire import Channel, SftpClient, begin_sftp
 from tests.cluster.sshd import Sshd, needs_sshd, reach, refusal, running_sshd, shell
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]
@@ -113,7 +115,17 @@ def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
         assert "bashrc" in refusal(server.worker()).remedy
 
 
-def test_a_server_that_runs_a_command_of_its_own_is_not_taken_for_a_noisy_account(tmp_path: Path, user: Path) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_server_that_runs_a_command_of_its_own_is_not_taken_for_a_noisy_account(
+    tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool
+) -> None:
+    def begin_when_it_has_ended(channel: Channel) -> SftpClient:
+        while not channel.closed:
+            time.sleep(0.01)
+        return begin_sftp(channel)
+
+    if has_ended:
+        monkeypatch.setattr(ssh_transport, "begin_sftp", begin_when_it_has_ended)
     with running_sshd(tmp_path / "server", user, more="ForceCommand /bin/echo This account is closed.") as server:
         assert "ForceCommand" in refusal(server.worker()).remedy
 
