@@ -67,9 +67,8 @@ def compile_search(kind: str) -> None:
 def main() -> None:
     """Compile what the command line names."""
     kind, starter = sys.argv[1], int(sys.argv[2])
-    die_with_starter(signal.SIGTERM)
-    if os.getppid() == starter:  # else it has ended meanwhile
-        compile_search(kind)
+    die_with_starter(signal.SIGTERM, starter=starter)
+    compile_search(kind)
 
 
 if __name__ == "__main__":

@@ -43,9 +43,7 @@ def run_at_low_priority(level: int = LOWEST_PRIORITY) -> None:
     if child:
         _relay_to_child(child, waited)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    die_with_starter(signal.SIGTERM)
-    if os.getppid() != starter:  # it has ended meanwhile
-        os._exit(1)
+    die_with_starter(signal.SIGTERM, starter=starter)
     begin_session(level)
 
 

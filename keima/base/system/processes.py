@@ -17,7 +17,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
@@ -115,12 +115,16 @@ def use_environment(variables: Mapping[str, str]) -> Iterator[None]:
         _set_environment(earlier)
 
 
-def die_with_starter(by: signal.Signals) -> None:
-    """Have the system send this process a signal when the process that forked it dies (Linux)."""
-    try:
+def die_with_starter(by: signal.Signals, *, starter: int | None = None) -> None:
+    """Have the system send this process a signal when the process that forked it dies (Linux).
+
+    Args:
+        starter: the id of that process; where it has died already, this one ends at once.
+    """
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
+    if starter is not None and os.getppid() != starter:
+        os._exit(1)
 
 
 def end_program(program: "subprocess.Popen[bytes]", seconds: float) -> None:

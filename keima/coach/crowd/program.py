@@ -8,7 +8,6 @@ the Coach, and exits with the Coach.
 """
 
 import logging
-import os
 import signal
 import sqlite3
 import sys
@@ -56,9 +55,7 @@ def check_run(run_dir: Path, share: float) -> None:
 def main() -> None:
     """Check the run that the command line names."""
     run_dir, share, starter = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    die_with_starter(signal.SIGTERM)
-    if os.getppid() != starter:  # it has ended meanwhile
-        return
+    die_with_starter(signal.SIGTERM, starter=starter)
     begin_session(WORKER_PRIORITY)
     set_log_handler(logging.FileHandler(make_folder(run_dir) / LOG, encoding="utf-8"))
     use_threads(1)

@@ -93,3 +93,16 @@ print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, preexec_fn=heed_ctrl_c
     )
     assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+def test_a_process_whose_starter_has_died_already_ends_at_once() -> None:
+    code = """
+import os, signal, sys
+from keima.base.system.processes import die_with_starter
+die_with_starter(signal.SIGTERM, starter=os.getppid())
+print("lives", flush=True)
+die_with_starter(signal.SIGTERM, starter=os.getpid())
+print("lives still", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("lives\n", "", 1)
