@@ -26,8 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report, divide_rounds, take_turns
+from keima.games import load_game
+from keima.networks.files.model import Model, describe_model, save_safetensors
+from keima.networks.network import build_network
 
-GO = ("gtp", "go7", "--simulations", "16")
+SEARCH = ("--simulations", "16")
 TRAINED = {"quickstart": "train", "games/hex7.yaml": "train, a plain game"}  # experiments
 PATIENCE = 600.0  # seconds for each answer
 
@@ -104,11 +107,16 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
             found["keima train --help"] = program.ends()
         with call("play", "nowhere.safetensors") as program:
             found["keima play, a model that is not there"] = program.ends()
-        with call(*GO) as program:
+        with call("gtp", "go7", *SEARCH) as program:
             program.ask("name")
             found["keima gtp: its name"] = program.says(b"Keima")
             program.ask("genmove b")
             found["keima gtp: its first move"] = program.says(b"= ")
+        with call("uci", make_chess_network(Path(folder)), *SEARCH) as program:
+            program.ask("go nodes 16")
+            found["keima uci: its first move"] = program.says(b"bestmove")
+        with call("play", "go7", "--second", *SEARCH) as program:
+            found["keima play: its first move"] = program.says(b"It plays")
         for number, (experiment, name) in enumerate(TRAINED.items()):
             run = Path(folder) / f"run{number}"
             with call("train", "--config", experiment, "--run-dir", str(run)) as program:
@@ -117,6 +125,15 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
                 program.process.terminate()
                 program.ends()
     return found
+
+
+def make_chess_network(folder: Path) -> str:
+    """Save an untrained network for chess, and return its path."""
+    game, settings = load_game("chess"), {"blocks": 2, "channels": 32}
+    path = folder / "chess.safetensors"
+    weights = build_network(game, **settings).state_dict()
+    save_safetensors(path, Model(description=describe_model(game, settings, 1), weights=weights))
+    return str(path)
 
 
 def has_begun(run: Path) -> bool:

@@ -92,6 +92,10 @@ def serve_page(arguments: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     given = parse_before_imports(parse, check_inputs, loading="" if "--web" in sys.argv else "PyTorch")
+
+    from keima.self_play.compile_ahead import start_compiling  # only now: --help needs nothing of it
+
+    start_compiling("analysis")
     if given.web:
         sys.exit(serve_page(given))  # which does not load PyTorch
 
