@@ -27,7 +27,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -120,12 +119,14 @@ def _refuse_end(text: str) -> datetime:
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
-    """Check that there is a link.
+    """Check that there is a link, and that the flags fit together.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or they do not.
     """
     arguments.folder = arguments.folder or default_folder()
+    if arguments.systemd and arguments.until:
+        raise ValueError("a unit starts again what --until has ended: give --quiet-hours instead")
     if not arguments.link and not (arguments.folder / LAST).is_file():
         raise ValueError(f"{arguments.folder} remembers no run: give the link that you were given")
 
@@ -146,10 +147,13 @@ from keima.base.system.machine import describe_machine
 from keima.base.system.priority import run_at_low_priority
 from keima.cluster.http.client import DoorClient, DoorRefused, DoorUnreachable, WrongServer
 from keima.cluster.http.conditions import Conditions
+from keima.cluster.http.joining import REFUSED as REFUSED_FOR_GOOD
 from keima.cluster.http.joining import (
+    STATE,
     CannotJoin,
     JoinedMachine,
     Membership,
+    RunChanged,
     find_code,
     read_membership,
     unpack_code,
@@ -191,7 +195,7 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
     if arguments.systemd:
         say(systemd_unit(arguments, text))
         return ENDED
-    with DoorClient(link) as door:
+    with DoorClient(link, key=find_key(home, text)) as door:
         facts = door.read_run()
     folder = home / run_tag(facts.run_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -199,7 +203,7 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
     with RunLock(folder):
         while True:
             say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
-            with DoorClient(link) as door:
+            with DoorClient(link, key=find_key(home, text)) as door:
                 membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
             (home / LAST).write_text(folder.name, encoding="utf-8")
             if is_first:
@@ -272,7 +276,11 @@ def play(
     workers = f"{count} worker{'s' if count > 1 else ''}"
     say(f"{membership.name} plays with {workers} at the lowest priority; Ctrl-C hands in the finished games and ends")
     with stop_on_signals(machine):
-        over = machine.run(until=lambda: end is not None and datetime.now() >= end)
+        try:
+            over = machine.run(until=lambda: end is not None and datetime.now() >= end)
+        except RunChanged as error:
+            say(f"{error}, and this machine joins again")
+            return read_changed_run(facts, membership)
         stays = over and arguments.stay and not machine.stop_requested
         if stays and (again := wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say)):
             return again
@@ -280,6 +288,20 @@ def play(
     say(f"{machine.games:,} games handed in" + (f"; {left:,} are handed in the next time" if left and not over else ""))
     say("the run has ended: thank you" if over else f"{program_name()} joins again")
     return INTERRUPTED if machine.stop_requested else ENDED
+
+
+def read_changed_run(facts: RunFacts, membership: Membership) -> RunFacts:
+    """Return what the run that ``facts`` were about needs now.
+
+    Raises:
+        CannotJoin: it says the same as before.
+        DoorRefused, DoorUnreachable, WrongServer: it does not answer.
+    """
+    with DoorClient(membership.parsed_link, key=membership.key) as door:
+        found = door.read_run()
+    if found == facts:
+        raise CannotJoin("the run refuses the code that it announces: start keima join again later")
+    return found
 
 
 def wait_for_run(
@@ -303,10 +325,23 @@ def wait_for_run(
         time.sleep(STEP_SECONDS)
         if time.monotonic() >= ask_at:
             ask_at = time.monotonic() + ASK_SECONDS
-            with suppress(DoorUnreachable, WrongServer), DoorClient(membership.parsed_link) as door:
-                if (found := door.read_run()).run_id == facts.run_id:
+            try:
+                with DoorClient(membership.parsed_link, key=membership.key) as door:
+                    found = door.read_run()
+                if found.run_id == facts.run_id:
                     return found
+            except DoorRefused as error:
+                if error.status in REFUSED_FOR_GOOD:  # a proxy says anything else while there is no run behind it
+                    raise
+            except (DoorUnreachable, WrongServer):
+                pass
     return None
+
+
+def find_key(home: Path, link: str) -> str:
+    """Return this machine's key where it has come by this link; empty if it has not."""
+    known = (read_membership(path.parent) for path in sorted(home.glob(f"*/{STATE}")))
+    return next((membership.key for membership in known if membership and membership.link == link), "")
 
 
 def read_last_link(home: Path) -> str:
@@ -391,6 +426,7 @@ def systemd_unit(arguments: argparse.Namespace, link: str) -> str:
     words += ["--gpus", *map(str, arguments.gpus)] if arguments.gpus else []
     words += ["--name", arguments.name] if arguments.name else []
     words += ["--quiet-hours", arguments.quiet_hours] if arguments.quiet_hours else []
+    words += ["--stay", f"{arguments.stay:g}"] if arguments.stay != STAY_HOURS else []
     words += ["--folder", str(arguments.folder.absolute())] if arguments.folder != default_folder() else []
     flags = {"--trust": "trust", "--update": "update", "--on-battery": "on_battery", "--beside-work": "beside_work"}
     words += [flag for flag, name in flags.items() if getattr(arguments, name)]

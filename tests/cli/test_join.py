@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from keima.cli import crowd, join
-from keima.cluster.http.client import DoorClient
-from keima.cluster.http.links import write_door_address
-from keima.cluster.http.protocol import DoorAddress, Link
+from keima.cluster.http.client import DoorClient, DoorRefused
+from keima.cluster.http.joining import CannotJoin, write_membership
+from keima.cluster.http.links import make_link, write_door_address
+from keima.cluster.http.protocol import DoorAddress, Link, Registration
 from keima.config.own_modules import keep_module
 from tests.cluster.http.open_door import RUN_ID, open_door
 
@@ -20,7 +21,11 @@ def test_a_unit_for_systemd_does_the_same(capsys: pytest.CaptureFixture[str]) ->
     assert join.main([LINK, "--systemd", "--cores", "2", "--name", "Anna B.", "--quiet-hours", "22:00-07:00"]) == 0
     unit = capsys.readouterr().out
     assert f"join '{LINK}' --cores 2 --name 'Anna B.' --quiet-hours 22:00-07:00" in unit
-    assert "KillSignal=SIGINT" in unit
+    assert "KillSignal=SIGINT" in unit and "--stay" not in unit
+    assert join.main([LINK, "--systemd", "--stay", "0"]) == 0
+    assert "--stay 0" in capsys.readouterr().out
+    assert join.main([LINK, "--systemd", "--until", "8h"]) == 2
+    assert "--quiet-hours" in capsys.readouterr().err
 
 
 def test_what_is_no_link_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +113,36 @@ def test_a_link_is_not_made_for_longer_than_dates_go(run: Path, capsys: pytest.C
     with pytest.raises(SystemExit):
         crowd.main(["link", str(run), "anna", "--days", "1e9"])
     assert "up to 3650" in capsys.readouterr().err
+
+
+def test_a_machine_that_came_by_a_link_is_let_in_after_that_has_expired(tmp_path: Path) -> None:
+    with open_door(tmp_path / "crowd") as door:
+        machine = Registration(name="anna", workers=1, key="k" * 43)
+        with DoorClient(door.link) as client:
+            client.register(machine)
+        write_membership(tmp_path / "join" / "run", join.Membership(link=str(door.link), key=machine.key, name="anna"))
+        make_link(door.folder, "everyone")  # the earlier one of this name expires
+        with DoorClient(door.link) as client, pytest.raises(DoorRefused, match="expired"):
+            client.read_run()
+        with DoorClient(door.link, key=join.find_key(tmp_path / "join", str(door.link))) as client:
+            assert client.read_run().run_id == RUN_ID
+            client.register(machine)
+            with pytest.raises(DoorRefused, match="expired"):
+                client.register(machine.model_copy(update={"key": "o" * 43}))
+
+
+@pytest.mark.parametrize("code", ["0123456789abcdef", "fedcba9876543210"])
+def test_a_machine_joins_again_where_the_run_has_other_code(tmp_path: Path, code: str) -> None:
+    with open_door(tmp_path / "crowd", code=code) as door:
+        with DoorClient(door.link) as client:
+            facts = client.read_run()
+        membership = join.Membership(link=str(door.link), key="k" * 43, name="anna")
+        before = facts.model_copy(update={"code": "0123456789abcdef"})
+        if code == before.code:
+            with pytest.raises(CannotJoin, match="join again later"):
+                join.read_changed_run(before, membership)
+        else:
+            assert join.read_changed_run(before, membership) == facts
 
 
 @dataclass

@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
@@ -22,7 +23,9 @@ from starlette.routing import BaseRoute, Route
 
 from keima.cluster.http.door import Door, DoorRefusal, Machine
 from keima.cluster.http.limits import BODY_SECONDS, READ_SECONDS, REFUSED_REQUESTS, Buckets
+from keima.cluster.http.links import StoredLink
 from keima.cluster.http.protocol import (
+    KEY_HEADER,
     MOST_PART_BYTES,
     MOST_REQUEST_BYTES,
     PROTOCOL,
@@ -141,18 +144,22 @@ class DoorApp:
             raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this needs the secret of a link: run keima join LINK")
         return secret
 
+    def _link(self, request: Request) -> StoredLink:
+        return self._door.admit_link(self._secret(request), key=request.headers.get(KEY_HEADER, ""))
+
     def _machine(self, request: Request) -> Machine:
         return self._door.admit_machine(self._secret(request))
 
     # Endpoints.
 
     async def _run(self, request: Request) -> Response:
-        self._door.admit_link(self._secret(request))
+        self._link(request)
         return JSONResponse(self._facts)
 
     async def _register(self, request: Request) -> Response:
-        link = self._door.admit_link(self._secret(request))
+        self._link(request)
         wanted = _parse(Registration, await _read_body(request, MOST_REQUEST_BYTES))
+        link = self._door.admit_link(self._secret(request), key=wanted.key)  # it may not register another one
         registered = await run_in_threadpool(self._door.register, link, wanted)
         return JSONResponse(registered.model_dump())
 
@@ -187,7 +194,7 @@ class DoorApp:
         return JSONResponse({"bytes": here})
 
     async def _module(self, request: Request) -> Response:
-        self._door.admit_link(self._secret(request))
+        self._link(request)
         name = request.path_params["name"]
         if name not in self._offered.modules:
             raise DoorRefusal(HTTPStatus.NOT_FOUND, "the run has no such file")
@@ -197,7 +204,7 @@ class DoorApp:
             raise DoorRefusal(HTTPStatus.NOT_FOUND, str(error)) from error
 
     async def _wheel(self, request: Request) -> Response:
-        self._door.admit_link(self._secret(request))
+        self._link(request)
         return Response(self._offered.wheel, media_type="application/octet-stream")
 
 
@@ -224,7 +231,8 @@ class SafeHeaders:
             with anyio.fail_after(READ_SECONDS):  # whoever reads nothing for so long is gone
                 await send(message)
 
-        await self._app(scope, receive, send_guarded)
+        with suppress(TimeoutError):  # the server ends the connection
+            await self._app(scope, receive, send_guarded)
 
 
 class _OpenedFile(FileResponse):

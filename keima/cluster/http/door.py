@@ -15,6 +15,7 @@ Nothing here is about HTTP; ``keima/cluster/http/app.py`` is.
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -53,6 +54,7 @@ from keima.config.sections.crowd import CrowdSettings
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.worker.model_push import MODEL_NAME
 from keima.worker.worker_folder import (
+    BATCH_NAME,
     CROWD,
     MAX_JSON_BYTES,
     TAGGED,
@@ -77,6 +79,7 @@ MOST_EVALUATIONS = 2e6  # of one worker in a second, which no GPU exceeds
 MOST_CORES = 4.0  # that a worker may say that it keeps busy
 MOST_PARTS = 2  # batches of a worker that are begun and not here yet
 STALE_SECONDS = 3600.0
+GONE_SECONDS = 30 * 86_400.0
 REGISTRATIONS_PER_SECOND = 1.0  # by a link, in the long run
 MOST_NAME = 30  # characters
 NAME_KINDS = "LNPZ"  # kinds of characters in a name (Unicode): letters, numbers, punctuation and spaces
@@ -187,6 +190,7 @@ class Door:
         self._mailboxes: dict[str, _Mailbox] = {}
         self._presence: dict[str, _Presence] = {}
         self._opened, self._guard = wall(), new_lock()
+        self._opened_at, self._registered_at = clock(), dict[str, float]()  # the latter by the hash of the key
         self._locks: dict[str, AbstractContextManager[object]] = {}  # by machine: its requests take turns
         self._requests = Buckets(*MACHINE_REQUESTS, clock=clock)
         self._registrations = Buckets(REGISTRATIONS_PER_SECOND, settings.machines_per_link, clock=clock)
@@ -196,8 +200,9 @@ class Door:
 
     # Who may enter.
 
-    def admit_link(self, secret: str) -> StoredLink:
-        """Return the link with this secret.
+    def admit_link(self, secret: str, *, key: str = "") -> StoredLink:
+        """Return the link with this secret. One that has expired still admits the machine with this ``key`` that has
+        come by it.
 
         Raises:
             DoorRefusal: there is none, or it is not valid any more.
@@ -206,7 +211,9 @@ class Door:
         if link is None:
             raise DoorRefusal(HTTPStatus.UNAUTHORIZED, "this link is not known here: copy all of it")
         if problem := link.problem_at(self._wall()):
-            raise DoorRefusal(HTTPStatus.FORBIDDEN, problem)
+            machine = self._machines.get(_hash(key))
+            if link.revoked is not None or machine is None or machine.link != link.id:
+                raise DoorRefusal(HTTPStatus.FORBIDDEN, problem)
         return link
 
     def admit_machine(self, key: str) -> Machine:
@@ -262,16 +269,20 @@ class Door:
             write_atomically(self.folder / MACHINES / f"{machine.id}.json", content)
             self._machines[digest] = machine
             self._ids.add(machine.id)
+        self._registered_at[digest] = self._clock()
         for worker in machine.worker_names:
             self._mailbox(worker)
         return Registered(run_id=self.run_id, workers=machine.worker_names)
 
     def _is_counted(self, machine: Machine) -> bool:
         """Return whether a machine takes room: it is present, or has just registered."""
-        seen = self._presence.get(machine.id)
-        return (seen is not None and self._clock() - seen.heard < PRESENT_SECONDS) or (
-            self._wall() - machine.since < PRESENT_SECONDS
+        return self._has_reported_within(PRESENT_SECONDS, machine.id) or (
+            self._clock() - self._registered_at.get(machine.key_sha256, -math.inf) < PRESENT_SECONDS
         )
+
+    def _has_reported_within(self, seconds: float, machine_id: str) -> bool:
+        seen = self._presence.get(machine_id)
+        return seen is not None and self._clock() - seen.heard < seconds
 
     def _new_id(self, name: str, digest: str) -> str:
         short = re.sub("[^a-z0-9]+", "-", name.lower())[:16].strip("-") or "somebody"
@@ -313,7 +324,9 @@ class Door:
             )
         self._presence[machine.id] = _Presence(report.session, now if not report.leaving else now - SESSION_SECONDS)
         own = {*machine.worker_names}
-        orders = [self._sync_worker(machine, each) for each in report.workers if each.worker in own]
+        orders = [
+            self._sync_worker(machine, each, paused=report.paused) for each in report.workers if each.worker in own
+        ]
         return SyncReply(seconds=self.sync_seconds(), orders=tuple(orders))
 
     def sync_seconds(self) -> float:
@@ -326,12 +339,13 @@ class Door:
         now = self._clock()
         return sum(now - seen.heard < PRESENT_SECONDS for seen in list(self._presence.values()))
 
-    def _sync_worker(self, machine: Machine, report: WorkerReport) -> Orders:
+    def _sync_worker(self, machine: Machine, report: WorkerReport, *, paused: bool) -> Orders:
         mailbox = self._mailbox(report.worker)
         folder = mailbox.folder.create_folders()
         if report.heartbeat is not None:
             self._store_heartbeat(machine, mailbox, report.worker, report.heartbeat)
-        (folder.root / SEEN).touch(mode=0o600)
+        if not paused:  # else others play its games meanwhile
+            (folder.root / SEEN).touch(mode=0o600)
         here = {path.name for path in folder.batch_files()}  # first: see the module
         assignment, stamp = read_stamped(folder.inbox / "assignment.json")
         names = [each.name for each in report.outbox if is_batch_of_run(each.name, self.run_id)]
@@ -403,8 +417,7 @@ class Door:
             DoorRefusal: it may not, or the batch is here.
         """
         folder = self._own_folder(machine, worker)
-        tagged = TAGGED.fullmatch(name)
-        if not tagged or not is_batch_of_run(name, self.run_id):
+        if not (BATCH_NAME.fullmatch(name) and TAGGED.fullmatch(name) and is_batch_of_run(name, self.run_id)):
             raise DoorRefusal(HTTPStatus.BAD_REQUEST, f"{name[:120]} is not the name of a batch of this run")
         if not (0 < total <= MAX_BATCH_BYTES and 0 < size <= MOST_PART_BYTES and 0 <= offset <= total - size):
             raise DoorRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a batch has at most {MAX_BATCH_BYTES:,} bytes")
@@ -467,15 +480,18 @@ class Door:
 
     def tidy(self) -> None:
         """Remove what nobody needs: models of machines that have left and that no assignment names, parts of batches
-        that nobody continues, and machines that have registered and never reported.
+        that nobody continues, and machines that have registered and never reported, or not for a month. Such a one
+        registers again when it returns.
         """
         now = self._wall()
-        self._forget_machines(now)
+        self._forget_machines()
+        has_just_opened = self._clock() - self._opened_at < 2 * PRESENT_SECONDS  # they have not reported yet
         for root in (self.folder / "workers").glob(f"{CROWD}*"):
             folder = WorkerFolder(root)
             assignment = _parse_assignment(read_stamped(folder.inbox / "assignment.json")[0], self.run_id)
             needed = {each.name for each in list_needed_files(folder, assignment)} if assignment else set()
-            present = now - _last_change(root / SEEN) < 2 * PRESENT_SECONDS
+            machine_id = machine_of(root.name).removeprefix(CROWD)
+            present = has_just_opened or self._has_reported_within(2 * PRESENT_SECONDS, machine_id)
             for path in (root / "uploads").glob(f"*{PART}"):
                 with suppress(FileNotFoundError):
                     if now - path.stat().st_mtime > STALE_SECONDS:
@@ -485,10 +501,18 @@ class Door:
                     if now - path.stat().st_mtime > PRESENT_SECONDS and not (present and path.name in needed):
                         path.unlink()
 
-    def _forget_machines(self, now: float) -> None:
+    def _forget_machines(self) -> None:
+        now = self._clock()
+        for machine_id, report in list(self._presence.items()):
+            if now - report.heard > STALE_SECONDS:
+                self._presence.pop(machine_id, None)
         for digest, machine in list(self._machines.items()):
             roots = [self.folder / "workers" / worker for worker in machine.worker_names]
-            if now - machine.since < STALE_SECONDS or any((root / SEEN).exists() for root in roots):
+            is_new = now - self._registered_at.get(digest, self._opened_at) < STALE_SECONDS
+            seen = max((_last_change(root / SEEN) for root in roots), default=0.0)  # 0: never
+            if is_new or machine.id in self._presence or self._wall() - seen < GONE_SECONDS:
+                continue
+            if any(WorkerFolder(root).batch_files() for root in roots):
                 continue
             with self._guard:
                 (self.folder / MACHINES / f"{machine.id}.json").unlink(missing_ok=True)
@@ -496,6 +520,7 @@ class Door:
                     self._mailboxes.pop(root.name, None)
                     shutil.rmtree(root, ignore_errors=True)
                 self._machines.pop(digest, None)
+                self._registered_at.pop(digest, None)
                 self._ids.discard(machine.id)
                 self._locks.pop(machine.id, None)
 
@@ -526,9 +551,9 @@ def read_machines(folder: Path) -> list[Machine]:
     return [machine for machine in machine_files(folder).read() if machine]
 
 
-def is_present(folder: Path, worker: str, now: float) -> bool:
-    """Return whether a worker's machine has reported on it within the last minute, by the clock of files."""
-    return now - _last_change(folder / "workers" / worker / SEEN) < PRESENT_SECONDS
+def last_report(folder: Path, worker: str) -> float:
+    """Return when a worker's machine has last reported on it, by the clock of files; 0: never."""
+    return _last_change(folder / "workers" / worker / SEEN)
 
 
 def read_stamped(path: Path) -> tuple[bytes, str]:

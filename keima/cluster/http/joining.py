@@ -65,6 +65,10 @@ class CannotJoin(Exception):
     """This machine cannot play in the run; the text has the reason and the remedy."""
 
 
+class RunChanged(CannotJoin):
+    """The run now needs other code, so this machine has to join again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Membership:
     """What this machine remembers of a run."""
@@ -329,7 +333,7 @@ class JoinedMachine:
             return self._wait_after(str(error))
         except DoorRefused as error:
             if error.status == UPGRADE:
-                raise CannotJoin("the run has new code: start keima join again, which fetches it") from error
+                raise RunChanged("the run has new code") from error
             if error.status in REFUSED:
                 raise CannotJoin(f"{error}; {self.games:,} games were handed in") from error
             return max(self._wait_after(str(error)), error.retry_seconds or 0.0)
@@ -350,13 +354,28 @@ class JoinedMachine:
         for member in self._members.values():
             report, stamps[member.name] = self._report(member)
             reports.append(report)
-        wanted = SyncRequest(session=self._session, code=self._code, workers=tuple(reports), leaving=leaving)
+        wanted = SyncRequest(
+            session=self._session,
+            code=self._code,
+            workers=tuple(reports),
+            leaving=leaving,
+            paused=bool(self._paused),
+        )
         reply = self._client.sync(wanted)
         for name, stamp in stamps.items():
             self._members[name].heartbeat = stamp
-        for orders in reply.orders:
-            if orders.worker in self._members:
-                self._follow(self._members[orders.worker], orders)
+        refused: DoorRefused | None = None  # one worker's refusal is not to keep the others waiting
+        for follow in (self._follow, self._hand_in_batches):
+            for orders in reply.orders:
+                try:
+                    if orders.worker in self._members:
+                        follow(self._members[orders.worker], orders)
+                except DoorRefused as error:
+                    if error.status in (UPGRADE, *REFUSED):
+                        raise
+                    refused = refused or error
+        if refused:
+            raise refused
         if reply.notice:
             self._say(reply.notice)
         return reply
@@ -378,7 +397,7 @@ class JoinedMachine:
         return report, stamp
 
     def _follow(self, member: _Member, orders: Orders) -> None:
-        """Fetch files, put the assignment, delete what is counted, and hand in games: in this order."""
+        """Fetch files, put the assignment, and delete what is counted: in this order."""
         for file in orders.files:
             self._put_file(member, file)
         if orders.assignment is not None:
@@ -387,6 +406,9 @@ class JoinedMachine:
             for name in orders.remove:
                 (member.folder.outbox / name).unlink(missing_ok=True)
                 member.handed_in.discard(name)
+
+    def _hand_in_batches(self, member: _Member, orders: Orders) -> None:
+        """Hand in the games that the door asks for."""
         for name, offset in orders.uploads:
             self._hand_in(member, name, offset)
 
@@ -396,7 +418,7 @@ class JoinedMachine:
         target = member.folder.inbox / file.name
         own = self._modules.get(file.name.removesuffix(".py")) if file.name.endswith(".py") else None
         if not MODEL_NAME.fullmatch(file.name) and own != file.sha256:
-            raise CannotJoin(f"the run now plays with other code, {file.name}: start keima join again to see it")
+            raise RunChanged(f"the run now plays with other code, {file.name}")
         for other in self._members.values():  # a machine fetches the same content once
             source = other.folder.inbox / file.name
             if other is not member and other.files.get(file.name) == file.sha256 and source.is_file():
@@ -418,7 +440,7 @@ class JoinedMachine:
             raise DoorUnreachable(f"the assignment of {member.name} is of another worker or run")
         named = {name for name in (assignment.game, *assignment.modules) if is_own(name)}
         if not named <= self._modules.keys():
-            raise CannotJoin("the run now plays with other code: start keima join again to see it")
+            raise RunChanged("the run now plays with other code")
         member.folder.write_assignment(assignment)
         member.stamp = orders.stamp
         if assignment.stop and member.process is None:
@@ -436,7 +458,8 @@ class JoinedMachine:
         except FileNotFoundError:
             return
         except ValueError:
-            log.warning("%s is too large to be a batch", name)
+            self._say(f"{name} is too large to be a batch, and is put aside")
+            (member.folder.outbox / name).rename(member.folder.root / name)
             return
         self._client.send_batch(member.name, name, data, hashlib.sha256(data).hexdigest(), offset=offset)
         if name not in member.handed_in:

@@ -32,6 +32,7 @@ MOST_PART_BYTES = 2**20  # of a batch in one request
 MOST_LISTED = 200  # files of an outbox in one report
 SECRET = re.compile(r"[A-Za-z0-9_-]{20,64}")  # of a link, and a machine's key
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+KEY_HEADER = "X-Machine-Key"  # beside a link's secret: of the machine that has come by it
 MACHINE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?")
 WORKER_NAME = re.compile(rf"{CROWD}{MACHINE_NAME.pattern}-[0-9a-f]{{4,12}}-[1-9][0-9]{{0,2}}")
 
@@ -116,6 +117,7 @@ class SyncRequest(Message):
     code: Short  # the hash of its code
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=MOST_WORKERS)]
     leaving: bool = False  # it hands over its games and ends
+    paused: bool = False  # its workers play on later
 
 
 class InboxFile(Message):

@@ -16,7 +16,7 @@ from pathlib import Path
 from keima.base.system.processes import end_program
 from keima.base.system.threads import SteppingThread
 from keima.cluster.agent.packing import install_remote_program
-from keima.cluster.http.door import is_present, machine_files
+from keima.cluster.http.door import PRESENT_SECONDS, last_report, machine_files
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import STOP_SECONDS, ProcessStatus, Report
 from keima.cluster.ssh.transport import LocalTransport, Transport
@@ -33,6 +33,7 @@ OUTPUT = "door.log"  # of the door's process, in the crowd's folder
 SLOTS_SECONDS = 2.0  # between two looks for machines that have joined or left
 CHECK_SECONDS = 1.0  # between two looks at the door's process
 RESTART_SECONDS = (1.0, 60.0)  # until it is started again: at first, and at most
+STEADY_SECONDS = 600.0  # one that has run for so long is started again as soon as at first
 END_SECONDS = 8.0  # for it to end
 WAITS = "its machine has not reported for a minute: its user has ended or paused it, or it has no network"
 
@@ -116,6 +117,7 @@ class CrowdProcessManager:
         self.usual_silence = usual_silence
         self._folder, self._wall, self._clock = folder, wall, clock
         self._machines, self._slots = machine_files(folder), frozenset[str]()
+        self._reports: dict[str, tuple[float, float]] = {}  # by worker: the stamp of its last one, and when it came
         self._look_at = clock()
 
     def prepare(
@@ -139,9 +141,25 @@ class CrowdProcessManager:
         return frozenset(self._find_workers()) != self._slots
 
     def _find_workers(self) -> list[str]:
-        now = self._wall()
-        names = (name for machine in self._machines.read() if machine for name in machine.worker_names)
-        return [name for name in names if is_present(self._folder, name, now) or self._has_games(name)]
+        names = [name for machine in self._machines.read() if machine for name in machine.worker_names]
+        for gone in self._reports.keys() - {*names}:
+            del self._reports[gone]
+        return [name for name in names if self._is_present(name) or self._has_games(name)]
+
+    def _is_present(self, worker: str) -> bool:
+        """Return whether a worker's machine has reported on it within the last minute.
+
+        The first look compares its report with the clock of files. After that only this process's clock counts, which
+        neither a step of the system's clock nor a suspended main node moves.
+        """
+        now, stamp = self._clock(), last_report(self._folder, worker)
+        known = self._reports.get(worker)
+        if known is None:
+            known = stamp, now - max(0.0, self._wall() - stamp)
+        elif known[0] != stamp:
+            known = stamp, now
+        self._reports[worker] = known
+        return now - known[1] < PRESENT_SECONDS
 
     def _has_games(self, worker: str) -> bool:
         outbox = self._folder / "workers" / worker / "outbox"
@@ -158,7 +176,7 @@ class CrowdProcessManager:
 
     def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
-        waits = "" if is_present(self._folder, worker, self._wall()) else WAITS
+        waits = "" if self._is_present(worker) else WAITS
         return ProcessStatus(running=True, waits=waits)
 
     def read_log_end(self, transport: Transport, worker: str) -> str:
@@ -180,18 +198,27 @@ class _DoorProcess:
         output.unlink(missing_ok=True)  # of an earlier process
         self._process: subprocess.Popen[bytes] | None = None
         self._delay, self._start_at, self._printed = RESTART_SECONDS[0], 0.0, 0
+        self._started_at = 0.0
 
     def step(self) -> float:
         """Start the process if none runs, and pass on what it prints; return the seconds until the next step."""
         self._pass_on_output()
         if self._process is not None and self._process.poll() is not None:
             code, self._process = self._process.returncode, None
-            self._log_event(f"the door has ended with exit code {code} and is opened again in {self._delay:.0f} s")
-            self._start_at = time.monotonic() + self._delay
-            self._delay = min(2 * self._delay, RESTART_SECONDS[1])
+            if time.monotonic() - self._started_at > STEADY_SECONDS:
+                self._delay = RESTART_SECONDS[0]
+            self._open_later(f"the door has ended with exit code {code}")
         elif self._process is None and time.monotonic() >= self._start_at:
-            self._start()
+            try:
+                self._start()
+            except OSError as error:  # no memory, no disk
+                self._open_later(f"the door cannot be opened: {error}")
         return CHECK_SECONDS
+
+    def _open_later(self, why: str) -> None:
+        self._log_event(f"{why}; it is opened again in {self._delay:.0f} s")
+        self._start_at = time.monotonic() + self._delay
+        self._delay = min(2 * self._delay, RESTART_SECONDS[1])
 
     def _start(self) -> None:
         with self._output.open("wb") as output:
@@ -204,13 +231,14 @@ class _DoorProcess:
                 env=with_code_on_path(os.environ),
                 start_new_session=True,
             )
+            self._started_at = time.monotonic()
 
     def _pass_on_output(self) -> None:
         try:
             with self._output.open("rb") as file:
                 file.seek(self._printed)
                 text = file.read()
-        except FileNotFoundError:
+        except OSError:
             return
         whole = text[: text.rfind(b"\n") + 1]
         self._printed += len(whole)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.http.door import Door, DoorRefusal, Machine, is_present
+from keima.cluster.http.door import GONE_SECONDS, Door, DoorRefusal, Machine, last_report
 from keima.cluster.http.links import make_link, revoke_link
 from keima.cluster.http.protocol import OutboxFile, Registration, SyncRequest, WorkerReport
 from keima.config.sections.crowd import CrowdSettings
@@ -41,11 +41,21 @@ class Rig:
         self.door.register(self.door.admit_link(self.link.secret), Registration(name=name, workers=workers, key=key))
         return self.door.admit_machine(key)
 
-    def sync(self, machine: Machine, *, outbox: dict[str, bytes] | None = None, session: str = "s", **more: Any) -> Any:
+    def sync(
+        self,
+        machine: Machine,
+        *,
+        outbox: dict[str, bytes] | None = None,
+        session: str = "s",
+        paused: bool = False,
+        **more: Any,
+    ) -> Any:
         """Report for the machine's first worker, and return its orders."""
         files = tuple(OutboxFile(name=name, bytes=len(data)) for name, data in (outbox or {}).items())
         report = WorkerReport(worker=machine.worker_names[0], outbox=files, **more)
-        return self.door.sync(machine, SyncRequest(session=session, code=CODE, workers=(report,))).orders[0]
+        return self.door.sync(
+            machine, SyncRequest(session=session, code=CODE, workers=(report,), paused=paused)
+        ).orders[0]
 
     def mailbox(self, machine: Machine) -> WorkerFolder:
         """Return the mailbox of its first worker."""
@@ -200,7 +210,14 @@ def test_a_batch_with_another_hash_is_not_accepted_and_can_be_sent_again(rig: Ri
 
 
 @pytest.mark.parametrize(
-    "name", ["../../x.games", "000000000-10-a--other-0123456789abcdef.games", "assignment.json", "x" * 200]
+    "name",
+    [
+        "../../x.games",
+        "000000000-10-a--other-0123456789abcdef.games",
+        f"000000000-10-{'a' * 150}--{RUN_ID}-0123456789abcdef.games",
+        "assignment.json",
+        "x" * 200,
+    ],
 )
 def test_names_that_are_no_batch_of_the_run_are_refused(rig: Rig, name: str) -> None:
     machine = rig.machine()
@@ -323,10 +340,10 @@ def test_models_of_machines_that_have_left_are_removed(rig: Rig) -> None:
         mailbox.model_path(version).write_bytes(b"model")
         os.utime(mailbox.model_path(version), (1, 1))
     rig.sync(machine)
-    assert is_present(rig.folder, machine.worker_names[0], time.time())
+    assert last_report(rig.folder, machine.worker_names[0]) == pytest.approx(time.time(), abs=60)
     rig.door.tidy()
     assert [path.name for path in sorted(mailbox.inbox.glob("model-*"))] == ["model-000002.model"]
-    os.utime(mailbox.root / "seen", (1, 1))
+    rig.now += 200
     rig.door.tidy()
     assert not list(mailbox.inbox.glob("model-*")) and (mailbox.inbox / "assignment.json").exists()
 
@@ -362,12 +379,47 @@ def test_parts_of_batches_take_little_room(rig: Rig) -> None:
 def test_machines_that_never_report_are_forgotten(rig: Rig) -> None:
     silent, present = rig.machine("a" * 43), rig.machine("b" * 43, name="Ben")
     rig.sync(present)
-    rig.door._wall = lambda: time.time() + 4000
+    rig.now += 4000
     rig.door.tidy()
     with refused(HTTPStatus.UNAUTHORIZED):
         rig.door.admit_machine("a" * 43)
     assert rig.door.admit_machine("b" * 43) == present
     assert not (rig.folder / "workers" / silent.worker_names[0]).exists()
+
+
+def test_a_machine_that_was_away_for_a_month_is_forgotten_once_its_games_are_received(rig: Rig) -> None:
+    machine = rig.machine()
+    rig.sync(machine)
+    batch = rig.mailbox(machine).outbox / batch_file(machine.worker_names[0], b"games")
+    batch.write_bytes(b"games")
+    rig.now += 4000
+    rig.door.tidy()
+    rig.door._wall = lambda: time.time() + GONE_SECONDS + 60
+    rig.door.tidy()
+    assert rig.door.admit_machine(KEY) == machine
+    batch.unlink()
+    rig.sync(machine)
+    rig.door.tidy()
+    assert rig.door.admit_machine(KEY) == machine, "the clock may be wrong: it has just reported"
+    rig.now += 4000
+    rig.door.tidy()
+    with refused(HTTPStatus.UNAUTHORIZED):
+        rig.door.admit_machine(KEY)
+    assert rig.machine().worker_names == machine.worker_names
+
+
+def test_models_of_machines_stay_where_the_clock_is_set_forward_or_the_door_was_opened_again(rig: Rig) -> None:
+    machine = rig.machine()
+    mailbox = rig.mailbox(machine)
+    mailbox.write_assignment(assignment(machine.worker_names[0], model_version=1))
+    mailbox.model_path(1).write_bytes(b"model")
+    rig.sync(machine)
+    rig.door._wall = lambda: time.time() + 86_400
+    rig.door.tidy()
+    assert mailbox.model_path(1).exists()
+    rig.reopened()._wall = lambda: time.time() + 86_400
+    rig.door.tidy()
+    assert mailbox.model_path(1).exists()
 
 
 def test_nobody_registers_machines_without_end(tmp_path: Path) -> None:
