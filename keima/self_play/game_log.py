@@ -19,7 +19,8 @@ SLOT = np.dtype(
         ("policy_entries", np.int32),  # of the policy targets so far
         ("random_plies", np.int32),  # drawn from the bare policy at the start
         ("random_move_share", np.float32),  # of the moves after these
-        ("first_model", np.int32),
+        ("first_model", np.int32),  # the lowest version of those that have played
+        ("last_model", np.int32),  # the highest
         ("resigned", np.int8),  # 1 + the player who did
         ("may_resign", np.bool_),  # whether the game may be resigned
         ("hopeless_moves", np.int16, (2,)),  # consecutive moves that each player found lost

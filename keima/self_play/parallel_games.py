@@ -201,8 +201,13 @@ class SelfPlay:
         self._finished += finished
 
     def change_model(self, model_version: int) -> None:
-        """Forget the evaluations of the old network. Games continue from their positions with the new one."""
-        self.model_version = model_version
+        """Forget the evaluations of the old network. Games continue from their positions with the new one.
+
+        It may be an earlier one: a killed Coach that is resumed publishes the model of its checkpoint.
+        """
+        self.model_version, slots = model_version, self._log.slots
+        slots.first_model = np.minimum(slots.first_model, model_version)
+        slots.last_model = np.maximum(slots.last_model, model_version)
         clear_position_cache(self._games.search.cache)
 
     def _read_game_record(self, b: int) -> GameRecord:
@@ -216,7 +221,7 @@ class SelfPlay:
         return GameRecord(
             returns=returns,
             first_model=int(slot.first_model),
-            last_model=self.model_version,
+            last_model=int(slot.last_model),
             seed=int(slot.seed),
             resigned=int(slot.resigned),
             actions=log.actions[b, :plies].copy(),
@@ -240,7 +245,7 @@ def begin_game(games: GamesInPlay, b: int, seed: int, model_version: int, openin
     slot.status = PLAYING
     slot.ply = 0
     slot.policy_entries = 0
-    slot.first_model = model_version
+    slot.first_model = slot.last_model = model_version
     slot.resigned = 0
     slot.hopeless_moves[0] = 0
     slot.hopeless_moves[1] = 0

@@ -140,7 +140,7 @@ def test_the_position_cache_saves_evaluations_and_changes_nothing(algorithm: str
     assert cached.positions < tiny.positions < plain.positions
 
 
-def test_a_new_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
+def test_a_new_or_an_earlier_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
     evaluator = StubEvaluator(CONNECT_FOUR, seed=1)
     self_play = SelfPlay(
         CONNECT_FOUR, lambda planes: evaluator(planes), QUICK, parallel_games=8, cache_positions=100_000
@@ -158,6 +158,11 @@ def test_a_new_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
     self_play.change_model(9)
     (record,) = play_on(self_play, [])
     assert (record.first_model, record.last_model) == (7, 9)
+    self_play.begin([51])
+    assert self_play.advance() == []
+    self_play.change_model(8)
+    (record,) = play_on(self_play, [])
+    assert (record.first_model, record.last_model) == (8, 9)
     assert all((record.first_model, record.last_model) == (0, 0) for record in old)
 
 
