@@ -149,6 +149,7 @@ class MachineConnection:
         self._posted: tuple[int, Asked] | None = None  # a poll whose answer has not come yet
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
+        self._told = ""  # why there is no connection
         self._lost_at = clock()  # the last connection
         self._bandwidth = BandwidthLimit(machine.bandwidth and machine.bandwidth * 10**6, clock=clock)
         least, _, most = POLL_BYTES
@@ -262,6 +263,7 @@ class MachineConnection:
                 )
             )
             worker.finish_step()
+        self._failures, self._told = 0, ""  # only now: a machine that lets us in may answer nothing else
 
     def _send_files(self, worker: RemoteWorker, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
         """Send a worker what no poll carries, after a recent poll: another Coach may have taken the folder."""
@@ -358,7 +360,7 @@ class MachineConnection:
         for slot in slots:
             worker = self._workers.setdefault(slot.name, self._remote_worker(slot))
             worker.slot, worker.retired = slot, False
-        self._inspected, self._failures = True, 0
+        self._inspected = True
         for worker in self._workers.values():
             worker.claimed = False
             worker.process_event(Connected())
@@ -458,8 +460,9 @@ class MachineConnection:
 
     def _drop_connection(self, event: ConnectionLost | MachineRefused, seconds: float) -> float:
         """Drop the connection, and retry after ``seconds``."""
-        if event.reason not in (worker.tracked.connection_error for worker in self._workers.values()):
+        if event.reason != self._told:
             self._log_event(event.reason)
+            self._told = event.reason
         if self._transport is not None and self._failures == 0:
             self._lost_at = self._clock()
         self._disconnect()

@@ -11,7 +11,7 @@ from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.tracked_worker import Restart, Stop, Tick
-from keima.cluster.ssh.errors import NotReadyYet, Refused
+from keima.cluster.ssh.errors import NotReadyYet, Refused, Unreachable
 from tests.cluster.fleet.connected_machine import GAMES, NAME, Machine
 from tests.cluster.local_fleet import worker_settings
 
@@ -74,9 +74,16 @@ def test_a_machine_that_will_come_is_tried_again_soon_however_long_it_takes(tmp_
     assert machine.connection.snapshot.inspected
 
 
-def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lets_us_in", [False, True])
+def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_them(
+    tmp_path: Path, lets_us_in: bool
+) -> None:
+    def fail(what: str, file: str) -> None:
+        if what != "connect" or not lets_us_in:
+            raise Unreachable(NAME, "it does not answer")
+
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
-    machine.network.cut.add(NAME)
+    machine.network.failing[NAME] = fail
     attempts = []
     for _ in range(4000):
         before = len(machine.network.connections)
@@ -86,7 +93,8 @@ def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_the
     pauses = [round(later - earlier) for earlier, later in itertools.pairwise(attempts)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == 60 and len(attempts) < 25
-    machine.network.cut.clear()
+    assert sum("it does not answer" in line for line in machine.connection.news) == 1
+    machine.network.failing.clear()
     machine.step(after=60.0)
     machine.network.cut.add(NAME)
     machine.step()
