@@ -22,6 +22,7 @@ Returns = NDArray[np.float32]  # [players]
 Floats = NDArray[np.float32]
 
 MOST_PLAYERS = 16
+MOST_CHANCE_EVENTS = 32  # that may follow each other
 CHANCE = -1  # the player to move at a *chance state*, where nature moves: at an afterstate and before a random start
 
 _state = types.Array(types.int64, 1, "C")

@@ -67,13 +67,16 @@ def write_value_targets(
                 for seat in range(returns.shape[1]):
                     targets[first + ply, seat] = returns[game, (players[ply] + seat) % returns.shape[1]]
             continue
+        searched = last - first  # the next ply that was searched, and no chance event; here: none
         for ply in range(last - first - 1, -1, -1):
             player, position = players[ply], first + ply
-            if position + 1 == last:
-                next_target = next_value = np.float32(0.0) if points else returns[game, player]
-            else:
-                side = np.float32(1 if players[ply + 1] == player else -1)
-                next_target, next_value = side * targets[position + 1, 0], side * root_values[position + 1]
+            next_target = next_value = np.float32(0.0) if points else returns[game, player]
+            if position + 1 < last:
+                next_target = np.float32(1 if players[ply + 1] == player else -1) * targets[position + 1, 0]
+            if searched < last - first:
+                next_value = np.float32(1 if players[searched] == player else -1) * root_values[first + searched]
+            if not chances[ply]:
+                searched = ply
             is_blunder = random[position] and (points or next_value < root_values[position] - BLUNDER_LOSS)
             trace = 1.0 if chances[ply] else 0.0 if is_blunder else params.td_lambda
             next_target = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else params.discount) * next_target

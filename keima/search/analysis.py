@@ -385,9 +385,13 @@ def write_move_scores(trees: Trees, b: int, plies: Integers, children: Integers,
 
 @compiled_without_refcounts
 def write_principal_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
-    """Write the best moves of both sides from a node on to ``actions`` ``[n]``; returns their number."""
+    """Write the best moves of both sides from a node on, up to a chance event, to ``actions`` ``[n]``; returns their
+    number.
+    """
     nodes = trees.nodes[b]
     for length in range(len(actions)):
+        if nodes[number].chance:
+            return length
         best, best_score, child = NONE, 0.0, nodes[number].first_child
         while child != NONE:
             score = move_sort_key(trees, b, child, plies)

@@ -102,8 +102,9 @@ def complete_values(
     while next_child != NONE:
         child = trees.nodes[b, next_child]
         most = max(most, child.visits)
-        weighted += child.prior * child_mean_value(params, child)
-        explored += child.prior
+        if child.visits > child.pending or not params.has_rewards:  # in points, a pending one has no value
+            weighted += child.prior * child_mean_value(params, child)
+            explored += child.prior
         next_child = child.next_sibling
     unvisited = node.evaluation
     if explored > 0:

@@ -5,6 +5,7 @@ tactics a few plies deeper than their leaves (H. Baier and M. Winands, "Monte-Ca
 CIG 2013). The search keeps a lower and an upper bound for each position and follows only moves that can change them.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,8 +121,9 @@ def expand_frame(rules: Rules, lookahead: LookaheadScratch, depth: int) -> None:
             frame.count += 1
             continue
         returns(next_state, lookahead.returns)
-        value = np.sign(lookahead.returns[frame.player])
-        include_bounds(frame, int(value), int(value))
+        value = lookahead.returns[frame.player]
+        # What lies between a draw and a win, or a loss, is at least the lower and at most the higher of them.
+        include_bounds(frame, math.floor(value), math.ceil(value))
         if frame.low == 1:
             frame.count = 0
             return

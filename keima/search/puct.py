@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from keima.base.random import Streams, draw_gamma
 from keima.compilation.decorators import compiled_part, inlined_by_llvm
 from keima.config.sections.search import SearchSettings
-from keima.games.game import Actions, Game, Planes, States, final_score_kernel
+from keima.games.game import MOST_CHANCE_EVENTS, Actions, Game, Planes, States, final_score_kernel
 from keima.search.handover import pass_kernel_by_address
 from keima.search.tree import (
     LOSS,
@@ -89,6 +89,7 @@ class SearchParams(NamedTuple):
     lead_width: np.float32  # points
     final_score: Any  # the game's kernel, if points count
     early_stop: bool  # stop once the move is settled
+    spare_nodes: int  # of a tree, without which no simulation begins
 
 
 @final_score_kernel
@@ -129,7 +130,13 @@ def search_params(
         lead_width=np.float32(LEAD_WIDTH * math.sqrt(game.height * game.width)),
         final_score=pass_kernel_by_address(game.final_score if score_utility > 0 else no_score),
         early_stop=early_stop and not gumbel,  # sequential halving compares moves to its last simulation
+        spare_nodes=spare_nodes(game),
     )
+
+
+def spare_nodes(game: Game) -> int:
+    """Return how many nodes one simulation can add; 0 without chance, where there is always room for the one."""
+    return MOST_CHANCE_EVENTS + 1 if game.num_outcomes else 0
 
 
 def make_exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) -> Floats:

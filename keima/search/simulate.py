@@ -90,6 +90,8 @@ def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
         return True
     if root.stage == AWAITED or root.proven != UNPROVEN or root.visits - 1 >= search.budget:
         return False
+    if search.used_nodes + params.spare_nodes > len(trees.nodes[b]):
+        return False
     return not (params.early_stop and is_best_move_settled(trees, b))
 
 
@@ -253,6 +255,8 @@ def play_child_move(rules: Rules, params: SearchParams, leaves: Leaves, node: An
     before = current_score(rules, leaves) if params.has_rewards else np.float32(0.0)
     rules.step(state, np.int64(child.action))
     player = current_player(state)
+    if (player < 0 or player >= len(leaves.returns)) and rules.terminal(state) != 0:
+        player = node.player  # what the game says is arbitrary there
     if player == CHANCE:
         child.chance = True
         if not params.evaluate_afterstates:
@@ -280,7 +284,7 @@ def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any)
     value = np.float32(0.0) if params.has_rewards else leaves.returns[node.player]  # rewards were added along the path
     node.stage = OVER
     node.evaluation = value
-    if params.proven_results:
+    if params.proven_results and (value == 0 or abs(value) == 1):  # what lies between is no win: there may be better
         node.proven = WIN if value > 0 else (LOSS if value < 0 else DRAW)
     return value
 

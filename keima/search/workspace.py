@@ -11,7 +11,7 @@ from keima.search.cache import PositionCache, make_position_cache
 from keima.search.gumbel import halving_schedule
 from keima.search.handover import pass_rules_by_address
 from keima.search.lookahead import LookaheadScratch, lookahead_depth, make_lookahead_scratch
-from keima.search.puct import Integers, SearchParams, search_params
+from keima.search.puct import Integers, SearchParams, search_params, spare_nodes
 from keima.search.tree import Floats, Trees, make_trees
 
 LEAF = np.dtype(
@@ -122,8 +122,12 @@ def make_leaves(game: Game, num_trees: int, settings: SearchSettings, *, proven_
 
 
 def max_nodes_needed(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
-    """Return the most nodes that a tree can need. With chance, a simulation can add an afterstate as well as a leaf."""
-    return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
+    """Return the most nodes that a tree can have.
+
+    With chance, a simulation can add an afterstate as well as a leaf. Where several outcomes follow each other, it adds
+    as many nodes, and a tree that is nearly full is searched no further (``SearchParams.spare_nodes``).
+    """
+    return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2 + spare_nodes(game)
 
 
 def make_halving_schedules(settings: SearchSettings, counts: tuple[int, int]) -> Integers:

@@ -101,6 +101,18 @@ def test_what_follows_a_random_mistake_says_nothing_of_the_position_before() -> 
     assert found == pytest.approx([-0.85, 0.9, 0.55])
 
 
+@pytest.mark.parametrize(("after", "is_mistake"), [(-0.45, False), (0.45, True)])
+def test_a_random_move_is_judged_by_the_next_search_beyond_what_nature_does(after: float, is_mistake: bool) -> None:
+    """The first player's random move takes its value from 0.1 to ``-after``; two chance events come between."""
+    found = targets_of(
+        [0, CHANCE, CHANCE, 1],
+        returns=[1.0, -1.0],
+        root_values=[0.1, 0.0, 0.0, after],
+        random=[True, False, False, False],
+    )
+    assert found[0] == pytest.approx(0.1 if is_mistake else 0.5 * 0.1 + 0.5 * found[1])
+
+
 @pytest.mark.parametrize(("after", "is_mistake"), [(0.25, False), (0.15, True)])
 def test_a_random_move_is_a_mistake_if_it_loses_more_than_three_tenths(after: float, is_mistake: bool) -> None:
     """The first player moves twice; its random move takes its value from 0.5 to ``after``."""

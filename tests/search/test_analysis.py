@@ -1,5 +1,7 @@
 """One position, searched for as long as requested."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
 from keima.search.analysis import Analysis, AnalysisTrees, run_side_by_side, simulations_that_fit
 from keima.search.move_search import Search
+from tests.own_game import EXAMPLES
 from tests.search.naive_search import StubEvaluator
 
 CHESS, CONNECT_FOUR, TIC_TAC_TOE = load_game("chess"), load_game("connect_four"), load_game("tic_tac_toe")
@@ -29,6 +32,50 @@ def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis
     while analysis.visits < simulations and not analysis.is_finished:
         analysis.run_simulations(min(at_once, simulations - analysis.visits))
     return analysis
+
+
+def test_a_principal_line_ends_where_chance_is_to_move() -> None:
+    pig = load_game(str(EXAMPLES / "pig.py"))
+    lines = think(analysis_of(pig), 200).best_moves(10)
+    assert {line.action for line in lines} == {0, 1}
+    assert all(len(line.actions) == 1 for line in lines if line.action == 0), "a roll of the die follows"
+    assert all(0 <= action < pig.num_actions for line in lines for action in line.actions)
+
+
+def test_a_small_win_is_not_taken_for_the_best(tmp_path: Path) -> None:
+    """The first move in the order of numbers ends the game with a tenth of a win, the last one with a whole one."""
+    file = tmp_path / "shares.py"
+    file.write_text(SHARES)
+    game = load_game(str(file))
+    analysis = think(analysis_of(game), 60)
+    best = analysis.best_moves()[0]
+    assert best.action == 4 and best.value == pytest.approx(1.0)
+
+
+SHARES = """
+import numpy as np
+from keima.games.authoring.plain import plain_game
+
+
+def game():
+    def start():
+        return np.zeros((1, 1), np.int8)
+
+    def legal_moves(board, player):
+        for move in range(5):
+            yield move
+
+    def play(board, player, move):
+        board[0, 0] = move + 1
+        return -player
+
+    def result(board, player):
+        if board[0, 0] == 0:
+            return None
+        return 1.0 if board[0, 0] == 5 else 0.1
+
+    return plain_game(start=start, legal_moves=legal_moves, play=play, result=result, moves=5, max_plies=1)
+"""
 
 
 def test_slices_add_up_to_an_uninterrupted_search() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
 from keima.replay.window import Batch, ReplayWindow
+from keima.self_play.parallel_games import SelfPlay
 from keima.worker.batching import MOST_POSITIONS, gather_columns, records_that_fit
 from tests.search.forest import Forest, random_states
 from tests.search.naive_search import StubEvaluator
@@ -240,6 +242,59 @@ def test_a_batch_of_long_games_contains_fewer_of_them(plies: list[int], fit: int
     record = play(SMALL, VARIANTS["gumbel"], 1, evaluate=STUB)[0]
     records = [replace(record, actions=np.zeros(count, np.int32)) for count in plies]
     assert len(records_that_fit(records)) == fit
+
+
+DICE = """
+import numpy as np
+from keima.games.authoring.plain import plain_game
+
+
+def game(dice=2, moves=40):
+    def start():
+        return np.zeros((1, 3), np.int16)  # dice that are still to be rolled, moves made, the sum
+
+    def legal_moves(board, player):
+        for move in range(moves):
+            yield move
+
+    def play(board, player, move):
+        board[0, 0] = dice
+        board[0, 1] += 1
+        return -player
+
+    def chance(board):
+        return np.full(6, (1.0 if board[0, 0] > 0 else 0.0) / 6)
+
+    def happen(board, player, outcome):
+        board[0, 0] -= 1
+        board[0, 2] += outcome
+        return player
+
+    def result(board, player):
+        if board[0, 1] == 6 and board[0, 0] == 0:
+            return 1 if board[0, 2] % 2 == 0 else -1
+        return None
+
+    return plain_game(
+        start=start, legal_moves=legal_moves, play=play, chance=chance, happen=happen, outcomes=6, result=result,
+        moves=moves, max_plies=30,
+    )
+"""
+
+
+def test_dice_that_are_rolled_one_after_the_other_overfill_no_tree(tmp_path: Path) -> None:
+    (tmp_path / "dice.py").write_text(DICE)
+    game, settings = (
+        load_game(str(tmp_path / "dice.py")),
+        SearchSettings(num_simulations=64, full_search_probability=1.0),
+    )
+    self_play = SelfPlay(game, StubEvaluator(game), settings, parallel_games=2)
+    self_play.begin([1, 2])
+    trees, most = self_play._games.search.trees, 0
+    while self_play.num_playing:
+        self_play.advance()
+        most = max(most, int(trees.searches.used_nodes.max()))
+    assert 132 < most <= trees.nodes.shape[1], "where a simulation adds three nodes, two for each are not enough"
 
 
 def test_nature_begins_the_game() -> None:

@@ -21,6 +21,7 @@ from keima.games.authoring.plain import PlainGame, PlainGameError
 from keima.games.authoring.plain_reference import check_playouts
 from keima.games.game import (
     CHANCE,
+    MOST_CHANCE_EVENTS,
     MOST_PLAYERS,
     Actions,
     Floats,
@@ -321,10 +322,19 @@ def _parse_action_or_none(game: Game, text: str) -> int | None:
 def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
     states = game.mirrored_initial_states()  # [Y, S]: row y plays the same game under symmetry y
     moves: Moves = []
+    events = 0  # of chance, since the last move
     while True:
         _check_position(game, states[0], moves)
         if game.terminal(states[0]):
             break
+        events = events + 1 if game.current_player(states[0]) == CHANCE else 0
+        _require(
+            events <= MOST_CHANCE_EVENTS,
+            game,
+            f"more than {MOST_CHANCE_EVENTS} chance events follow each other",
+            "let one event stand for several",
+            moves,
+        )
         _require(
             len(moves) < game.max_plies,
             game,
