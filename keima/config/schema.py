@@ -19,6 +19,8 @@ from keima.config.sections.self_play import SelfPlaySettings
 from keima.config.sections.training import TrainingSettings, check_seed_games
 from keima.config.sections.types import Section
 
+LEAST_KEPT_MODELS = 500  # in a run that others join: the newest half stay, and no honest game is older than these
+
 
 class Settings(Section):
     """All settings of a run."""
@@ -56,6 +58,11 @@ class Settings(Section):
             raise ValueError("network.growth: it is by shares of the run, so it needs run.iterations or run.minutes")
         if self.game.boards:
             self._check_smaller_boards(self.game.boards[-1].share)
+        if self.distributed.crowd and 0 < self.run.keep_models < LEAST_KEPT_MODELS:
+            raise ValueError(
+                f"run.keep_models: games of machines that join are checked with the models that played them, so a run "
+                f"with distributed.crowd keeps at least {LEAST_KEPT_MODELS}"
+            )
         if self.training.window.seed_games:
             check_seed_games(self.training.window.seed_games, self.game.name)
         return self

@@ -4,13 +4,14 @@ Every process of a worker counts on from the games that its worker has handed ov
 (``Playing`` in keima/worker/playing.py). So the seed of a game names the process and the game's number.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from keima.base.random import seed_stream
 
 
 def find_numbers(
-    seed: int, worker: str, wanted: Iterable[int], *, starts: Sequence[int], numbers: range
+    seed: int, worker: str, wanted: Iterable[int], *, starts: Sequence[int], numbers: range, near: int = 0
 ) -> dict[int, tuple[int, int]]:
     """Return, for each of the ``wanted`` seeds that the run gives this worker, its process and its number.
 
@@ -20,10 +21,11 @@ def find_numbers(
         wanted: the games' seeds.
         starts: the numbers at which processes of the worker may have begun; the first ones are tried first.
         numbers: the numbers that the games may have.
+        near: the number that they are probably near to.
     """
     found, left = dict[int, tuple[int, int]](), set(wanted)
     for start in starts:
-        for number in range(max(start, numbers.start), numbers.stop):
+        for number in _order_by_distance(range(max(start, numbers.start), numbers.stop), near):
             if not left:
                 return found
             value = seed_stream(seed, worker, start, number)
@@ -31,3 +33,11 @@ def find_numbers(
                 left.remove(value)
                 found[value] = (start, number)
     return found
+
+
+def _order_by_distance(numbers: range, near: int) -> Iterator[int]:
+    """Yield the numbers, beginning with the nearest to ``near``."""
+    above = range(max(near, numbers.start), numbers.stop)
+    below = range(min(near, numbers.stop) - 1, numbers.start - 1, -1)
+    for pair in zip_longest(above, below):
+        yield from (number for number in pair if number is not None)

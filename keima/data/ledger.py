@@ -230,15 +230,35 @@ class Ledger:
         rows = self._query_batches("WHERE id = ?", (batch_id,))
         return rows[0] if rows else None
 
-    def batches(self, *, after: int = 0) -> list[BatchRow]:
-        """Return all batches, received and quarantined, with ``after`` < sequence, in order of receipt."""
-        return self._query_batches("WHERE sequence > ? ORDER BY sequence", (after,))
+    def batches(self, *, after: int = 0, most: int = -1) -> list[BatchRow]:
+        """Return the first ``most`` batches, or all, received and quarantined, with ``after`` < sequence, in order of
+        receipt.
+        """
+        return self._query_batches("WHERE sequence > ? ORDER BY sequence LIMIT ?", (after, most))
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
         """Return the received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
         return self._query_batches(
             "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
         )
+
+    def count_received_games(self) -> int:
+        """Return the number of games in all received batches."""
+        (games,) = self._db.execute("SELECT SUM(games) FROM batches WHERE state = 'received'").fetchone()
+        return int(games or 0)
+
+    def find_game(self, index: int) -> tuple[BatchRow, int]:
+        """Return the received batch that has a game, and the game's index in it.
+
+        Args:
+            index: of the game among all received ones, from 0, in order of receipt.
+        """
+        counted = "SELECT sequence, SUM(games) OVER (ORDER BY sequence) AS until FROM batches WHERE state = 'received'"
+        sequence, until = self._db.execute(
+            f"SELECT sequence, until FROM ({counted}) WHERE until > ? ORDER BY sequence LIMIT 1", (index,)
+        ).fetchone()
+        (row,) = self._query_batches("WHERE sequence = ?", (sequence,))
+        return row, index - (until - row.games)
 
     def batch_ids_in_order(self) -> list[str]:
         """Return the ids of the received batches in order of receipt."""
@@ -325,10 +345,22 @@ class Ledger:
         newest = self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number DESC LIMIT ?", (last,))
         return list(newest)[::-1]
 
-    def add_match(self, first: str, second: str, *, wins: int, draws: int, losses: int, num_simulations: int) -> None:
-        """Enter a match between two players, from the view of the first."""
+    def add_match(
+        self,
+        first: str,
+        second: str,
+        *,
+        wins: int,
+        draws: int,
+        losses: int,
+        num_simulations: int,
+        replace: bool = False,
+    ) -> None:
+        """Enter a match between two players, from the view of the first; ``replace``: instead of their earlier ones."""
         values = (first, second, wins, draws, losses, num_simulations, time.time())
         with _transaction(self._db):
+            if replace:
+                self._db.execute("DELETE FROM matches WHERE first = ? AND second = ?", (first, second))
             self._db.execute("INSERT INTO matches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def matches(self) -> list[tuple[str, str, int, int, int, int]]:

@@ -130,9 +130,14 @@ class WorkerAccount:
         return self.next_game - self.received - self.quarantined
 
     @property
+    def undelivered(self) -> int:
+        """The number of games that the worker may still deliver, with those that were given up."""
+        return self.granted - self.next_game
+
+    @property
     def outstanding(self) -> int:
         """The number of games that are still to come."""
-        return self.granted - self.next_game - self.discarded
+        return self.undelivered - self.discarded
 
 
 ACCOUNT_COLUMNS = tuple(field.name for field in fields(WorkerAccount))

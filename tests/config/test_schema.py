@@ -111,6 +111,17 @@ def test_a_removed_worker_may_leave_its_weight_behind() -> None:
     assert one.unused_weights == "distributed.worker_weights: no worker is called b; the workers are: a"
 
 
+@pytest.mark.parametrize("keep", [0, 100, 500])
+def test_a_run_that_others_join_keeps_the_models_that_their_games_are_checked_with(keep: int) -> None:
+    run, crowd = {"name": "a", "keep_models": keep}, {"enabled": True, "crowd": {}}
+    if keep != 100:
+        assert settings(run=run, distributed=crowd).run.keep_models == keep
+        return
+    assert settings(run=run).run.keep_models == keep
+    with pytest.raises(ValidationError, match=r"run\.keep_models: .* at least 500"):
+        settings(run=run, distributed=crowd)
+
+
 @pytest.mark.parametrize("bound", [{"iterations": 10}, {"minutes": 10.0}])
 def test_a_falling_learning_rate_needs_a_run_that_ends(bound: dict[str, Any]) -> None:
     assert (

@@ -319,6 +319,20 @@ def test_received_batches_come_in_the_order_of_receipt(ledger: Ledger) -> None:
     assert ledger.batch("nothing") is None
 
 
+def test_a_game_is_found_by_its_place_among_the_received_ones(ledger: Ledger) -> None:
+    ledger.grant("w1", 100)
+    ledger.add_received(row("a", 0, 3))
+    ledger.add_quarantined(refused("b", 3, 5))
+    ledger.add_received(row("c", 8, 4))
+    assert ledger.count_received_games() == 7
+    found = [ledger.find_game(index) for index in range(7)]
+    assert [(batch.id, place) for batch, place in found] == [
+        *(("a", place) for place in range(3)),
+        *(("c", place) for place in range(4)),
+    ]
+    assert [batch.id for batch in ledger.batches(after=1, most=1)] == ["b"]
+
+
 def test_an_id_is_entered_once(ledger: Ledger) -> None:
     ledger.grant("w1", 100)
     ledger.add_received(row("a", 0, 10))

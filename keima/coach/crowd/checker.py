@@ -35,6 +35,7 @@ from keima.coach.crowd.ranking import (
 from keima.coach.crowd.scoring import choose_models, score_game, search_games
 from keima.coach.crowd.sequence import WINDOW, InOrder, KnownGames
 from keima.coach.crowd.verdicts import STATE, VerdictReader, append_backlog, append_pass, append_verdict, make_folder
+from keima.config.schema import LEAST_KEPT_MODELS
 from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
@@ -57,7 +58,7 @@ KEPT_BATCHES = 4  # of a worker, in which more games are checked once it is susp
 KEPT_MODELS = 64  # newest ones whose games are compared with each other
 TRUSTED_REFERENCES = 256  # games of trusted workers that began with a model
 CROWD_REFERENCES = 16  # and of each other worker
-THINNED_MODELS = 250  # a model as old as this may have lost its file; no honest game is as old
+THINNED_MODELS = LEAST_KEPT_MODELS // 2  # a model as old as this may have lost its file; no honest game is as old
 MAX_STATE_BYTES = 2**28
 BEHIND_GAMES, BEHIND_SECONDS = 1000, 3600.0  # so many games that wait for their check are reported, this often
 
@@ -186,6 +187,7 @@ class Checker:
         self._folder = make_folder(ledger.folder)
         self._random = random.Random(secret)
         self._networks = OrderedDict[tuple[int, str], Evaluator]()
+        self._readable = dict[int, bool]()  # by version: what its file is like
         self._references = OrderedDict[int, list[Reference]]()  # by the model that games began with
         self._waiting = dict[int, list[tuple[str, Statistics]]]()  # for references, likewise
         self._cursor = 0  # the last batch that was read
@@ -226,7 +228,7 @@ class Checker:
     def read_batches(self) -> int:
         """Read the next batches of the ledger; return how many."""
         versions = [row.version for row in self._ledger.models()]
-        rows = self._ledger.batches(after=self._cursor)[:BATCHES_TOGETHER]
+        rows = self._ledger.batches(after=self._cursor, most=BATCHES_TOGETHER)
         for row in rows:
             self._read_batch(row, versions)
             self._cursor = row.sequence
@@ -342,7 +344,7 @@ class Checker:
             del indices[:GAMES_OF_WORKER]
 
     def score_games(self, games: Sequence[ChosenGame], versions: Sequence[int]) -> list[float | None]:
-        """Return how far these games are from their searches; None where the models have lost their files.
+        """Return how far these games are from their searches; None where the models' files are lost or damaged.
 
         A game that differs is searched again in other number types, and as the run's earlier settings say.
 
@@ -354,6 +356,9 @@ class Checker:
         scores: list[float | None] = [
             1.0 if models else self._score_unknown(chosen) for chosen, models in zip(games, needed, strict=True)
         ]
+        for index, models in enumerate(needed):
+            if not all(map(self._is_readable, models)):
+                scores[index] = None
         for terms, number_type in self._attempts():
             left = [
                 index
@@ -392,6 +397,17 @@ class Checker:
             for index, differences in zip(indices, searched, strict=True):
                 found[index][version] = differences
         return found
+
+    def _is_readable(self, version: int) -> bool:
+        """Return whether the file of a model is intact, when it was first read."""
+        if version not in self._readable:
+            try:
+                load_model_file(model_path(self._ledger.folder, version))
+                self._readable[version] = True
+            except (FileNotFoundError, ValueError) as error:
+                log.warning("games of model %d cannot be checked: %s", version, error)
+                self._readable[version] = False
+        return self._readable[version]
 
     def _load_network(self, version: int, number_type: str, *, max_batch: int) -> Evaluator:
         key = (version, number_type)

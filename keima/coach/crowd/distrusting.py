@@ -88,13 +88,13 @@ class Distrusting:
         """Return how many games a worker may be granted now; None: any number.
 
         A worker from outside owes no more than it has delivered before, and has few games in all until some of them
-        have been checked.
+        have been checked. What was given up, as its machine was away, counts: it may still come.
         """
         if not is_crowd_worker(account.name):
             return None
-        most = max(FIRST_BATCHES * self._batch_games, account.next_game) - account.outstanding
+        most = max(FIRST_BATCHES * self._batch_games, account.next_game) - account.undelivered
         if self._checker and account.name not in self._verdicts.passed:
-            most = min(most, CHECK_LIMITS.newcomer_grant - account.next_game - account.outstanding)
+            most = min(most, CHECK_LIMITS.newcomer_grant - account.granted)
         return most
 
     def _with_machines(self, verdicts: dict[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Short games finish first. So of the games that have come, those at the end of a batch are not like the others; only when
 all earlier ones are there, a game says something about the worker. A number that does not come, as its game died with
-its process or was rejected, is given up after ``WINDOW`` more games.
+its process or was rejected, is given up after ``MOST_WAITING`` more games.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,12 @@ from keima.data.game_seeds import find_numbers
 
 T = TypeVar("T")
 
-WINDOW = 4096  # by which the number of a game may differ from its place among the games delivered
+# By how much the number of a game may differ from its place among the games delivered. A GPU plays up to some thousand
+# games side by side, and a long one comes when several times as many others have come.
+WINDOW = 32_768
+NEAR = 4096  # the same in a process that has probably not played it: each number costs a hash
+LIKELY = 2  # processes, and ends of batches, the newest ones
+MOST_WAITING = 4096  # games, for one with a lower number
 MOST_STARTS = 32  # that are tried: numbers of games at which processes may have begun
 
 
@@ -49,13 +54,14 @@ class KnownGames:
             games: in it.
         """
         new = [seed for seed in dict.fromkeys(seeds) if seed not in self.seen]
-        numbers = range(max(0, first_game - WINDOW), first_game + games + WINDOW)
-        found = dict[int, tuple[int, int]]()
-        for run_seed in run_seeds:
-            left = [seed for seed in new if seed not in found]
-            starts = list(dict.fromkeys([*self.starts, *self.ends, 0]))
-            if left:
-                found |= find_numbers(run_seed, worker, left, starts=starts, numbers=numbers)
+        found, tried = dict[int, tuple[int, int]](), dict.fromkeys(run_seeds)
+        likely = dict.fromkeys([*self.starts[:LIKELY], *self.ends[:LIKELY], 0])
+        others = [start for start in dict.fromkeys([*self.starts, *self.ends]) if start not in likely]
+        for starts, width in ((list(likely), WINDOW), (others, NEAR)):
+            numbers = range(max(0, first_game - width), first_game + games + width)
+            for run_seed in tried:
+                left = [seed for seed in new if seed not in found]
+                found |= find_numbers(run_seed, worker, left, starts=starts, numbers=numbers, near=first_game)
         for seed, (start, number) in found.items():
             self.seen[seed] = number
             if start not in self.starts:
@@ -85,7 +91,7 @@ class InOrder(Generic[T]):
         if number < self.next:
             return []
         self.waiting[number] = thing
-        if len(self.waiting) > WINDOW:
+        if len(self.waiting) > MOST_WAITING:
             self.next = min(self.waiting)
         ready = list[T]()
         while self.next in self.waiting:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,8 @@ def test_newcomers_have_few_games_until_they_were_checked(tmp_path: Path) -> Non
         act_on_verdicts(coach)
         assert distrusting.limit_grant(account_of(HONEST, delivered)) == delivered
         assert distrusting.limit_grant(account_of(LIAR, delivered, owed=50)) == 0
+        away = replace(account_of(LIAR, delivered, owed=50), discarded=50)
+        assert distrusting.limit_grant(away) == 0, "what was given up may still come"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Which games a worker was given, and in which order they count."""
 
 from keima.base.random import seed_stream
-from keima.coach.crowd.sequence import WINDOW, InOrder, KnownGames
+from keima.coach.crowd.sequence import MOST_WAITING, InOrder, KnownGames
 
 SEED, WORKER = 7, "crowd-a-1"
 
@@ -35,6 +35,12 @@ def test_a_process_may_begin_after_a_batch_that_was_rejected() -> None:
     assert len(place(known, seeds(range(12, 22), start=10), 20)) == 10
 
 
+def test_a_long_game_comes_when_a_gpu_has_played_thousands_of_others() -> None:
+    known = KnownGames()
+    assert len(place(known, seeds(range(100, 110)), 0)) == 10
+    assert place(known, seeds(range(3)), 20_000) == {seed: (0, number) for number, seed in enumerate(seeds(range(3)))}
+
+
 def test_games_count_in_the_order_of_their_numbers() -> None:
     order = InOrder[str]()
     assert order.add(0, 2, "c") == []
@@ -48,5 +54,5 @@ def test_games_count_in_the_order_of_their_numbers() -> None:
 
 def test_a_game_that_never_comes_does_not_hold_up_the_others_for_ever() -> None:
     order = InOrder[int]()
-    ready = [thing for number in range(1, WINDOW + 3) for thing in order.add(0, number, number)]
-    assert ready == list(range(1, WINDOW + 3))
+    ready = [thing for number in range(1, MOST_WAITING + 3) for thing in order.add(0, number, number)]
+    assert ready == list(range(1, MOST_WAITING + 3))
