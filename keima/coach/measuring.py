@@ -33,7 +33,8 @@ class Measuring:
         evaluation: measures.
         run_dir: has the models.
         settings: of the run.
-        state: of the Coach; ``state.measuring`` is the version that is being measured beside playing, or 0.
+        state: of the Coach; ``state.measuring`` is the version that is being measured beside playing, or whose report
+            has not been asked for, or 0.
         turns: the shares of the Coach's time.
         retries: logs results that cannot be stored.
         complete: takes all steps and waits for the workers' part, or stops.
@@ -72,14 +73,16 @@ class Measuring:
         if every > 0 and is_last:
             self.stop()
         measured, self._measured = self._measured, None
+        if measured:
+            self._state.measuring = 0  # only now: until here, a resumed run has to measure again
         self._is_overdue = every > 0 and (self._is_overdue or is_last or iteration % every == 0)
         if not self._is_overdue or self._steps:
             return measured
         self._is_overdue = False
         if is_last or not self._settings.training.asynchronous or self._settings.evaluation.gating != "none":
             with self._log_failures():
-                return self._complete(self._evaluation.measure(model))
-            return None
+                return self._complete(self._evaluation.measure(model)) or measured
+            return measured
         self._begin(model)
         return measured
 
@@ -118,7 +121,9 @@ class Measuring:
                 self._measured = end.value
         self._turns.count_side_work(self._clock() - began)
         if has_ended:
-            self._steps, self._state.measuring = None, 0
+            self._steps = None
+            if not self._measured:
+                self._state.measuring = 0
         return is_busy
 
     def stop(self) -> None:

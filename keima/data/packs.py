@@ -157,7 +157,7 @@ def _write_pack(part: Path, folder: Path, rows: Sequence[BatchRow]) -> list[Batc
                 except (FileNotFoundError, FileTooLarge):
                     continue
                 if sha256_hex(data) == row.sha256:
-                    archive.writestr(zipfile.ZipInfo.from_file(path, path.name), data)
+                    archive.writestr(zipfile.ZipInfo.from_file(path, path.name, strict_timestamps=False), data)
                     held.append(row)
         file.flush()
         os.fsync(file.fileno())
@@ -170,6 +170,6 @@ def _remove_packed_files(folder: Path, rows: Sequence[BatchRow], loose: set[str]
         name = f"{row.id}{SUFFIX}"
         if name not in loose or (pack := _find_pack(folder, row)) is None:
             continue
-        with suppress(CorruptBatch):
+        with suppress(CorruptBatch, FileTooLarge):
             if name in list_packed(pack) and sha256_hex(_read_packed(pack, name)) == row.sha256:
                 games_path(folder, row.id).unlink(missing_ok=True)

@@ -156,7 +156,10 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
         CorruptBatch: the file has changed since.
         OSError: the file is missing or unreadable.
     """
-    data = read_batch_file(folder, row)
+    try:
+        data = read_batch_file(folder, row)
+    except FileTooLarge as error:
+        raise CorruptBatch(str(error)) from error
     if sha256_hex(data) != row.sha256:
         raise CorruptBatch(f"{games_path(folder, row.id)} has changed since it was received")
     return decode_batch(data)

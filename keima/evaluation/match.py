@@ -21,6 +21,7 @@ from keima.games.game import CHANCE, Actions, Game, MoveScratch, Rules, States
 from keima.search.move_search import Search
 
 NO_OUTCOME = -1  # where chance is not to move
+MOST_OPENINGS = 1000  # that are tried until one has not ended the game
 
 
 class Player(Protocol):
@@ -388,11 +389,17 @@ def make_opening_states(game: Game, count: int, plies: int, seed: int) -> States
 
 
 def draw_opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
-    """Return the random moves ``[count, plies]`` that lead to ``make_opening_states``."""
+    """Return the random moves ``[count, plies]`` that lead to ``make_opening_states``.
+
+    There are fewer plies in a game that has ended by then whenever it was tried.
+    """
     streams = np.array([seed_stream(seed, "openings")], np.uint64)
     moves = np.empty((count, plies), np.int32)
-    missing = np.arange(count)
+    missing, tried = np.arange(count), 0
     while len(missing):
+        if len(missing) == count and tried >= MOST_OPENINGS:
+            return draw_opening_moves(game, count, plies - 1, seed)
+        tried += len(missing)
         fresh = game.initial_states(len(missing))
         for ply in range(plies):
             rows = np.flatnonzero(query_states(game.rules.terminal, fresh) == 0)

@@ -1,5 +1,6 @@
 """Measure the strength of models: errors against perfect play, ratings, gating and scores."""
 
+import logging
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from keima.networks.files.heading import stored_sha256
 from keima.networks.files.model import Model, decode_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.move_search import Search
+
+log = logging.getLogger(__name__)
 
 ANCHOR = "random"
 SPRT_PAIRS = 16  # between evaluations of the test
@@ -145,15 +148,16 @@ class Strength:
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         others = pairs - anchor_pairs
         pairings += [
-            Pairing(opponent=load_model_file(earlier[version]), pairs=max(1, int(others * shares[version])))
+            Pairing(opponent=opponent, pairs=max(1, int(others * shares[version])))
             for version in sorted(shares)
+            if (opponent := _load_opponent(earlier[version]))
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
         with self._prepare_matches(models, beside=beside) as play:
             results = yield from play(model, pairings, seed)
         for pairing, result in zip(pairings, results, strict=True):
-            self._record_match(model, pairing.opponent, result)
+            self._record_match(model, pairing.opponent, result, replace=beside)  # a killed Coach plays it again
         return results
 
     def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:
@@ -227,13 +231,16 @@ class Strength:
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
         return {version: path for version, path in paths.items() if path.is_file()}
 
-    def _record_match(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
+    def _record_match(
+        self, model: Model, opponent: Model | None, result: MatchResult, *, replace: bool = False
+    ) -> None:
         first, second = (
             model_player_name(model.model_version),
             model_player_name(opponent.model_version) if opponent else ANCHOR,
         )
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
-        self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
+        simulations = self._settings.num_simulations
+        self._ledger.add_match(first, second, **counts, num_simulations=simulations, replace=replace)
 
     def _update_ratings(self, results: Sequence[PairResult]) -> dict[str, tuple[float, float]]:
         ratings = {
@@ -338,8 +345,21 @@ def model_player_version(name: str) -> int:
 
 
 def load_model_file(path: Path) -> Model:
-    """Load the model in a file."""
+    """Load the model in a file.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is damaged.
+    """
     return decode_model(read_limited(path, MAX_MODEL_BYTES))
+
+
+def _load_opponent(path: Path) -> Model | None:
+    """Load an earlier model; None, and a warning, if its file is damaged or gone."""
+    try:
+        return load_model_file(path)
+    except (OSError, ValueError) as error:
+        log.warning("%s plays no matches: %s", path, error)
+        return None
 
 
 def find_best_actions(search: Search, states: States) -> Steps[Actions]:

@@ -105,8 +105,8 @@ class JobPlayer:
                 self._drop_job(job.id)
                 self._refuse_job(job, assignment, error)
             return
-        for job_id, result in self._session.take_results().items():
-            job = self._playing.pop(job_id)
+        ended = [(self._playing.pop(job_id), result) for job_id, result in self._session.take_results().items()]
+        for job, result in ended:  # of which the disk may take none
             self._write_result(make_job_result(assignment.worker, job, job_openings(game, job), result))
 
     def _begin_match(

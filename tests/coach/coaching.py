@@ -33,6 +33,7 @@ class FakeEvaluation:
     asked: list[int] = field(default_factory=list)
     measured: list[int] = field(default_factory=list)
     in_between: Callable[[], None] = lambda: None
+    at_the_end: Callable[[], None] = lambda: None
     beside: list[int] = field(default_factory=list)  # of the measured ones
 
     def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
@@ -41,6 +42,7 @@ class FakeEvaluation:
         self.measured.append(model.model_version)
         if beside:
             self.beside.append(model.model_version)
+        self.at_the_end()
         return EvaluationReport(model_version=model.model_version, num_simulations=1)
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:

@@ -277,14 +277,21 @@ def test_in_asynchronous_mode_strength_is_measured_beside_playing_and_reported_w
 
 
 @pytest.mark.medium
-def test_a_measurement_beside_playing_that_a_stop_ended_is_begun_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_measurement_beside_playing_whose_report_a_stop_has_lost_is_begun_again(
+    tmp_path: Path, has_ended: bool
+) -> None:
     evaluation = FakeEvaluation()
     settings = small_settings(tmp_path, run={"iterations": 4}, evaluation={"every": 2})
     with coaching(tmp_path, settings, evaluation=evaluation) as coach:
-        evaluation.in_between = lambda: setattr(coach, "stop_requested", True)
+        setattr(
+            evaluation,
+            "at_the_end" if has_ended else "in_between",
+            lambda: setattr(coach, "stop_requested", True),
+        )
         coach.run()
-        assert (coach.state.iteration, evaluation.measured) == (2, [])
         interrupted = coach.state.model_version
+        assert (coach.state.iteration, evaluation.measured) == (2, [interrupted] if has_ended else [])
     listener, evaluation = Listener(), FakeEvaluation()
     with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
         coach.run()

@@ -64,6 +64,13 @@ def test_old_batches_are_packed_and_the_newest_stay_files(ledger: Ledger) -> Non
     assert not audit(ledger.folder).problems
 
 
+def test_files_from_a_time_before_the_clock_was_set_are_packed_too(ledger: Ledger) -> None:
+    for path in (ledger.folder / "games").glob("*.games"):
+        os.utime(path, (0, 0))
+    pack_all(ledger)
+    assert len(list_packs(ledger.folder)) == 2
+
+
 def test_any_program_can_unpack_them(ledger: Ledger, tmp_path: Path) -> None:
     row = ledger.received_batches()[0]
     data = read_batch_file(ledger.folder, row)

@@ -249,16 +249,18 @@ def test_a_window_can_be_refilled_from_the_disk(ledger: Ledger, game: Game) -> N
 
 
 def test_a_batch_damaged_or_lost_since_is_left_out_of_the_window_and_reported(ledger: Ledger, game: Game) -> None:
-    for number in range(3):
+    for number in range(4):
         take(ledger, game, encode_batch(batch_of(ledger, game, f"batch-{number}", 10 * number)), f"batch-{number}")
+    os.truncate(games_path(ledger.folder, "batch-3"), MAX_BATCH_BYTES + 1)
     games_path(ledger.folder, "batch-0").unlink()
     games_path(ledger.folder, "batch-1").write_bytes(b"other content")
     said: list[str] = []
     found = [load_if_intact(ledger.folder, row, log_event=said.append) for row in ledger.received_batches()]
-    assert [batch and batch.batch_id for batch in found] == [None, None, "batch-2"]
-    assert len(said) == 2
+    assert [batch and batch.batch_id for batch in found] == [None, None, "batch-2", None]
+    assert len(said) == 3
     assert "batch batch-0 is left out of the window: " in said[0] and "No such file" in said[0]
     assert "batch batch-1 is left out of the window: " in said[1] and "has changed since it was received" in said[1]
+    assert "batch batch-3 is left out of the window: " in said[2] and "allowed for it" in said[2]
 
 
 @pytest.fixture

@@ -53,6 +53,12 @@ def test_openings_differ_have_the_requested_length_and_never_end_the_game() -> N
     assert len({state.tobytes() for state in states}) > 150
 
 
+def test_openings_are_shorter_where_games_end_earlier() -> None:
+    short = load_game("tic_tac_toe")
+    assert draw_opening_moves(short, 5, 9, seed=1).shape == (5, 8)
+    assert not any(short.terminal(state) for state in make_opening_states(short, 5, 9, seed=1))
+
+
 def test_a_seed_gives_the_same_openings_again() -> None:
     assert np.array_equal(make_opening_states(GAME, 20, 3, seed=5), make_opening_states(GAME, 20, 3, seed=5))
     assert not np.array_equal(make_opening_states(GAME, 20, 3, seed=5), make_opening_states(GAME, 20, 3, seed=6))

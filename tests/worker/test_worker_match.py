@@ -1,14 +1,17 @@
 """A worker and its jobs for evaluation games, with a clock set by the tests and a simulated main node."""
 
+import errno
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from keima.base.files import write_atomically
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import verify_job_result
 from keima.networks.files.heading import stored_sha256
+from keima.worker import worker_match
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import BrokenMessage
 from tests.small_run import GAME, model_bytes
@@ -76,6 +79,24 @@ def test_an_order_is_played_once_and_its_games_are_reproducible(tmp_path: Path) 
         organizer.play(worker, seconds=2.0)
         assert (organizer.folder.outbox / job.file_name).stat().st_mtime_ns == before
     assert main.result(job) == other.result(job)
+
+
+@pytest.mark.medium
+def test_results_that_a_full_disk_has_refused_are_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[Path] = []
+
+    def write(path: Path, data: bytes) -> None:
+        if not refused:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_atomically(path, data)
+
+    monkeypatch.setattr(worker_match, "write_atomically", write)
+    main = Organizer(tmp_path)
+    worker = main.worker()
+    main.bring(2, 3, matches=(main.job("a", 2, 3), main.job("b", 2, 3)))  # the same games, which end together
+    main.play(worker, seconds=8.0)
+    assert refused and main.results() == ["a", "b"]
 
 
 @pytest.mark.medium

@@ -16,6 +16,7 @@ from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.opening import open_coach
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
+from keima.data.ledger_rows import make_model_row, model_path
 from keima.evaluation.match import SearchPlayer
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.evaluation.match_worker import make_match_search, play_job
@@ -241,6 +242,24 @@ def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reprodu
     assert {second for _, second, *_ in matches} >= {"random", "model-000001"}
     assert bool(seen) == asynchronous
     assert not audit(tmp_path).problems
+
+
+def test_a_damaged_opponent_plays_no_matches_and_those_of_a_killed_coach_count_once(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path, evaluation={"rating_games": 16, "num_simulations": 4})
+    with open_ledger(tmp_path, GAME) as ledger:
+        strength, models = Strength(GAME, settings, ledger), [decode_model(model_bytes(number)) for number in (1, 2, 3)]
+        for model in models:
+            row = make_model_row(tmp_path, model.model_version, iteration=1, data=b"", accepted=True)
+            model_path(tmp_path, model.model_version).parent.mkdir(exist_ok=True)
+            model_path(tmp_path, model.model_version).write_bytes(model_bytes(model.model_version))
+            ledger.add_model(row)
+            for _ in range(2):  # killed before the report was stored
+                run_steps(strength.measure(model, beside=True))
+        model_path(tmp_path, 2).write_bytes(b"damaged")
+        run_steps(strength.measure(models[2], beside=True))
+        played = [match[:2] for match in ledger.matches()]
+    assert len(played) == len(set(played)), "each pairing counts once"
+    assert {("model-000003", "random"), ("model-000003", "model-000002")} <= {*played}
 
 
 def test_the_main_node_measures_on_the_device_of_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
