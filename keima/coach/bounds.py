@@ -42,6 +42,7 @@ class Bounds:
 
     def __init__(self, settings: RunSettings, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.iterations, self.minutes = settings.iterations, settings.minutes
+        self.schedule_minutes = settings.minutes  # of the whole, where this is a part of a run
         self._before, self._clock, self._started = seconds, clock, clock()
 
     def seconds(self) -> float:
@@ -57,9 +58,9 @@ class Bounds:
         return self.is_time_up() or (self.iterations is not None and iteration >= self.iterations)
 
     def share_done(self, iteration: int) -> float:
-        """Return the completed share of the run, for schedules; 0 without limits."""
+        """Return the completed share of the whole run, for schedules; 0 without limits."""
         by_iterations = iteration / self.iterations if self.iterations else 0.0
-        by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0
+        by_minutes = self.seconds() / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
     def total_seconds(self, iteration: int) -> float | None:

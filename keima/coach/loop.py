@@ -158,7 +158,7 @@ class Coach:
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
-        self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
+        self.bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
 
@@ -218,7 +218,7 @@ class Coach:
 
     def is_finished(self) -> bool:
         """Return whether a limit of the run is reached or it was asked to stop."""
-        return self.stop_requested or self._bounds.is_reached_after(self.state.iteration)
+        return self.stop_requested or self.bounds.is_reached_after(self.state.iteration)
 
     # The phases.
 
@@ -230,7 +230,7 @@ class Coach:
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
             self.receiving.tally.since = self.clock()  # no games were played since the last iteration's were complete
-        while self.receiving.tally.games < wanted and not self._bounds.is_time_up():
+        while self.receiving.tally.games < wanted and not self.bounds.is_time_up():
             began, taken = self.clock(), self.poll_workers(ingest=True)
             self._turns.count_main_work(self.clock() - began, idle=not taken)
             busy = self._measuring.take_step() if self._turns.is_side_work_next() else False
@@ -251,9 +251,9 @@ class Coach:
         steps = int(self.state.owed_samples // training.batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
-        while steps > 0 and self.window.num_positions > 0 and not self._bounds.is_time_up():
+        while steps > 0 and self.window.num_positions > 0 and not self.bounds.is_time_up():
             count = min(STEPS_BETWEEN_POLLS, steps, every - fresh)
-            progress = self._bounds.share_done(self.state.iteration)
+            progress = self.bounds.share_done(self.state.iteration)
             reports.append(
                 self.learner.train(
                     self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_POLLS
@@ -275,7 +275,7 @@ class Coach:
     def grow_if_due(self) -> None:
         """Let the network take on the size that it is to have by now; the next model has it."""
         network = self.settings.network
-        steps = network.count_growth_steps(self._bounds.share_done(self.state.iteration))
+        steps = network.count_growth_steps(self.bounds.share_done(self.state.iteration))
         if steps <= self.state.grown:
             return
         send_command(self.learner.ranks, "grow", steps=steps)
@@ -324,7 +324,7 @@ class Coach:
         """Measure the published model when it is due; see ``Measuring.measure_if_due``."""
         assert self.model is not None
         iteration = self.state.iteration + 1
-        is_last = self._bounds.is_reached_after(iteration)
+        is_last = self.bounds.is_reached_after(iteration)
         return self._measuring.measure_if_due(self.model, iteration=iteration, is_last=is_last)
 
     def _measure_now(self, steps: Steps[EvaluationReport]) -> EvaluationReport | None:
@@ -344,7 +344,9 @@ class Coach:
         """Count the iteration, save a checkpoint, and report."""
         self.state.iteration += 1
         self.state.iteration_sequence = self._gathered
-        self.state.seconds = self._bounds.seconds()
+        self.state.seconds = self.bounds.seconds()
+        cluster = self.backend.cluster()
+        workers = self.worker_statuses(cluster)
         report = IterationReport(
             iteration=self.state.iteration,
             seconds=self.state.seconds,
@@ -356,8 +358,9 @@ class Coach:
             self_play=games,
             learner=learned,
             evaluation=evaluated,
-            workers=self.worker_statuses(self.backend.cluster()),
+            workers=workers,
             waits=self._waiting.report(),
+            core_hours=cluster.core_hours if cluster else sum(worker.core_hours for worker in workers),
         )
         if evaluated:
             report = replace(report, evaluation=self._with_forecast(evaluated, report))
@@ -374,8 +377,8 @@ class Coach:
 
     def _with_forecast(self, evaluated: EvaluationReport, report: IterationReport) -> EvaluationReport:
         """Return what was measured with what to expect at the end of the run, if it has one."""
-        seconds = self._bounds.total_seconds(report.iteration)
-        if seconds is None or self._bounds.is_reached_after(report.iteration):
+        seconds = self.bounds.total_seconds(report.iteration)
+        if seconds is None or self.bounds.is_reached_after(report.iteration):
             return evaluated
         rows, results = [*self.ledger.iterations(), report.as_dict()], read_match_results(self.ledger)
         decays = self.settings.training.learning_rate_schedule == "cosine"
@@ -385,7 +388,7 @@ class Coach:
 
     def save(self) -> None:
         """Save a checkpoint."""
-        self.state.seconds = self._bounds.seconds()
+        self.state.seconds = self.bounds.seconds()
         learner = self.learner.state()
         path = self.checkpoints.save(learner, vars(self.state))
         log.info("%s: %s", path.name, fingerprint(learner, self.window))
@@ -467,8 +470,8 @@ class Coach:
             phase=phase_of_all(self._waiting.phase, workers),
             iteration=self.state.iteration + 1,
             iterations=self.settings.run.iterations,
-            seconds=self._bounds.seconds(),
-            seconds_left=self._bounds.seconds_left(self.state.iteration),
+            seconds=self.bounds.seconds(),
+            seconds_left=self.bounds.seconds_left(self.state.iteration),
             total_games=self.state.total_games,
             games_wanted=self.settings.training.games_per_iteration,
             games_here=self.receiving.tally.games,

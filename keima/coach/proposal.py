@@ -457,8 +457,10 @@ def load_run_settings(
             "minutes here until a network plays sensibly"
         )
     chosen = {key: value for key, value in flatten(proposal.settings) if key not in choice.given}
-    if is_own(settings.network.type):  # it has options of its own
-        chosen = {key: value for key, value in chosen.items() if not key.startswith("network.")}
+    if is_own(settings.network.type):  # it has options of its own, and perhaps no matrices for Muon
+        left = ("network.", "training.optimizer", "training.learning_rate", "training.weight_decay")
+        kept = "training.learning_rate_schedule"
+        chosen = {key: value for key, value in chosen.items() if key == kept or not key.startswith(left)}
     return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})
 
 

@@ -32,6 +32,7 @@ class Stage:
 
     folder: Path
     settings: Settings
+    run_minutes: float | None = None  # of the whole run, by which schedules go
     news: str = ""  # what people are told when it begins
 
     @property
@@ -44,12 +45,14 @@ def stages_left(run_dir: Path, settings: Settings) -> list[Stage]:
     """Return the stages of a run that are not finished, the one under way first; the last is the run itself, in
     ``run_dir``.
     """
-    own, boards = Stage(folder=run_dir, settings=settings), settings.game.boards
+    minutes, boards = settings.run.minutes, settings.game.boards
+    own = Stage(folder=run_dir, settings=settings, run_minutes=minutes)
     if own.has_begun or not boards:
         return [own]
     stages = []
     for board, following in zip(boards, [*(board.name for board in boards[1:]), "its own board"], strict=True):
-        stage = Stage(folder=run_dir / FOLDER / _file_name(board), settings=_settings_for(board, settings))
+        folder = run_dir / FOLDER / _file_name(board)
+        stage = Stage(folder=folder, settings=_settings_for(board, settings), run_minutes=minutes)
         news = (
             f"the game has {board.name} until {stage.settings.run.minutes:.3g} minutes of the run have passed, then "
             f"{following}; see {keima(f'watch {stage.folder}')}"

@@ -10,7 +10,7 @@ from keima.report.metrics import MetricValues
 
 HOUR = 3600.0
 ELO, PROCESSES, EARLIER_PROCESSES = "evaluation/elo", "workers/processes", "workers/playing"
-CORE_HOURS = "workers/core_hours"
+ALL_CORE_HOURS, CORE_HOURS = "run/core_hours", "workers/core_hours"  # of all workers so far, and of those present
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +25,17 @@ class Cost:
 def cumulative_core_hours(rows: Sequence[MetricValues]) -> list[float]:
     """Return the core hours that the workers had used by the end of each iteration.
 
-    Workers that have left are no longer in a row, so its sum may fall; what they have used still counts.
-
     Args:
-        rows: the iterations' metrics, as metrics.jsonl has them. Earlier versions have no processor time: one core for
-            each process is assumed there; the earliest counted only those that played.
+        rows: the iterations' metrics, as metrics.jsonl has them. Earlier versions have only the sum over the workers
+            that were present, which falls when one leaves, and still earlier ones no processor time: one core for each
+            process is assumed there; the earliest counted only those that played.
     """
     hours, total, before, used = list[float](), 0.0, 0.0, 0.0
     for row in rows:
         seconds = row.get("run/seconds", before)
-        if CORE_HOURS in row:
+        if ALL_CORE_HOURS in row:
+            total = max(total, row[ALL_CORE_HOURS])
+        elif CORE_HOURS in row:
             total += max(row[CORE_HOURS] - used, 0.0)
             used = row[CORE_HOURS]
         else:

@@ -203,6 +203,7 @@ def train_stage(
             seconds=seconds,
             ranks=ranks,
         ) as coach:
+            coach.bounds.schedule_minutes = stage.run_minutes
             files = WeightsFiles(weights_path, lambda: coach.learner.weights()) if weights_path else None
             if files:
                 coach.observers = [*coach.observers, shield_observer(files)]

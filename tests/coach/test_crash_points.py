@@ -131,7 +131,11 @@ def end_an_iteration(coach: Coach) -> None:
 
 @pytest.mark.parametrize(
     ("action", "before", "least"),
-    [(Coach.publish, play_an_iteration, 8), (conclude, play_an_iteration, 10), (Coach.save, Coach.start, 10)],
+    [
+        pytest.param(Coach.publish, play_an_iteration, 8, marks=pytest.mark.slow),
+        pytest.param(conclude, play_an_iteration, 10, marks=pytest.mark.slow),
+        (Coach.save, Coach.start, 10),
+    ],
     ids=["publish", "conclude", "save"],
 )
 def test_a_kill_at_any_operation_of_it_loses_nothing(

@@ -24,9 +24,11 @@ from keima.coach.proposal import (
 )
 from keima.config.load import flatten, load_settings, save_resolved
 from keima.config.schema import Settings
+from keima.config.sections.training import TrainingSettings
 from keima.games import Game, load_game
 from keima.games.authoring.check import GameReport
 from keima.networks.network import build_network
+from tests.networks.test_own_network import NETWORK
 from tests.own_game import EXAMPLES, example
 
 CONNECT_FOUR = GameReport(name="connect_four", mean_plies=21, branching=6.7, sudden=0.3)
@@ -162,6 +164,18 @@ def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(tmp_path: Path)
     assert chosen.training.optimizer == "muon" and chosen.training.learning_rate_schedule == "cosine"
     assert chosen.run.minutes == 3.0 and not chosen.run.auto
     assert any("evaluations/s" in line for line in said) and len(said) <= 10
+
+
+def test_a_network_of_one_s_own_is_not_given_the_optimizer_of_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
+    (tmp_path / "small.py").write_text(NETWORK)
+    path = configured(tmp_path, network={"module": "small.py"})
+    chosen = load_run_settings(path, {"run.minutes": 1.0}, run_dir=tmp_path / "run", say=lambda line: None).training
+    assert (chosen.optimizer, chosen.learning_rate) == ("adamw", TrainingSettings().learning_rate)
+    assert chosen.learning_rate_schedule == "cosine"
 
 
 def test_a_run_that_continues_has_the_settings_that_it_began_with(tmp_path: Path) -> None:

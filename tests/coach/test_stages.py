@@ -33,6 +33,7 @@ def test_each_smaller_board_is_a_run_of_its_own_and_the_last_stage_is_the_run_it
     assert first.settings.game.options == {"size": 5, "komi": 24.5}
     assert second.settings.game.options == {"size": 7, "komi": 7.0}
     assert [stage.settings.run.minutes for stage in (first, second, own)] == [1.0, 3.0, 10.0]
+    assert [stage.run_minutes for stage in (first, second, own)] == [10.0, 10.0, 10.0]
     assert len({stage.settings.run.name for stage in (first, second, own)}) == 3, "their games have different run ids"
     for stage in (first, second):
         assert stage.settings.run.iterations is None and not stage.settings.network.growth
@@ -56,7 +57,7 @@ def test_what_has_begun_is_left_and_what_came_before_is_not(tmp_path: Path) -> N
 
 def test_a_run_without_smaller_boards_has_one_stage(tmp_path: Path) -> None:
     wanted = small_settings(tmp_path)
-    assert stages_left(tmp_path, wanted) == [Stage(folder=tmp_path, settings=wanted)]
+    assert stages_left(tmp_path, wanted) == [Stage(folder=tmp_path, settings=wanted, run_minutes=wanted.run.minutes)]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,12 @@ def settings(folder: Path, **game: Any) -> Settings:
         folder,
         run={"minutes": 0.5, "iterations": None},
         search={"num_simulations": 4},
-        training={"keep_checkpoints": 20, "samples_per_position": 0.5},
+        training={
+            "keep_checkpoints": 20,
+            "samples_per_position": 0.5,
+            "learning_rate_schedule": "cosine",
+            "warmup_steps": 0,
+        },
         game={"name": "go", "options": options, "smaller": ["size=5@0.2", "size=6@0.6"], **game},
     )
 
@@ -112,6 +117,8 @@ def test_each_board_has_its_part_of_the_time_and_goes_on_with_the_network_of_the
     assert [iterations_of(board) for board in boards] == [1, 2, 2]
     assert [report.seconds for report in watching.reports] == [0.0, 6.0, 12.0, 18.0, 24.0]
     assert end.coach.game.options["size"] == 7 and not end.stopped
+    rates = [report.learner.learning_rate for report in watching.reports if report.learner]
+    assert len(rates) > 3 and rates == sorted(rates, reverse=True), "it falls over the run, not over each board"
     for before, after, size in zip(boards, boards[1:], (6, 7), strict=False):
         game = load_game("go", size=size, max_plies=12)
         learned, begun, gone_on = answers(before, -1, game), answers(after, 0, game), answers(after, -1, game)
@@ -129,7 +136,14 @@ def test_each_board_has_its_part_of_the_time_and_goes_on_with_the_network_of_the
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize(("stop_after", "done"), [(1, [1, 0, 0]), (2, [1, 1, 0]), (4, [1, 2, 1])])
+@pytest.mark.parametrize(
+    ("stop_after", "done"),
+    [
+        pytest.param(1, [1, 0, 0], marks=pytest.mark.slow),
+        (2, [1, 1, 0]),
+        pytest.param(4, [1, 2, 1], marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_run_goes_on_with_the_board_that_was_under_way(
     tmp_path: Path, watching: Watching, stop_after: int, done: list[int]
 ) -> None:
