@@ -48,7 +48,8 @@ class CapturedGradients:
                     for _ in range(2):  # libraries allocate memory and choose algorithms, which must not be captured
                         self._compute_gradients(losses)
                         self._drop_graph()
-                with torch.cuda.graph(self._graph, stream=stream):
+                # Another thread may pin the memory of the next batch meanwhile.
+                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                     self._metrics = self._compute_gradients(losses)
                 self._gradients = [parameter.grad for parameter in self._parameters]
             finally:

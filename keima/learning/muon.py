@@ -89,5 +89,14 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 
 
 def hidden_matrices(network: nn.Module) -> list[nn.Parameter]:
-    """Return the kernels and matrices of the network's ``tower``, without the first layer and the heads."""
+    """Return the kernels and matrices of the network's ``tower``, without the first layer and the heads.
+
+    Raises:
+        ValueError: it has no such part.
+    """
+    if not hasattr(network, "tower"):
+        raise ValueError(
+            "training.optimizer: muon is for the matrices of a network's `tower`, and this network has no part of that "
+            "name; use adamw"
+        )
     return [parameter for parameter in network.get_submodule("tower").parameters() if parameter.ndim > 1]

@@ -18,6 +18,7 @@ PARTS = {
     ".scale_and_bias.bias": (0, 2),
 }
 SGD_BUFFER = "momentum_buffer"
+SQUARES = "exp_avg_sq"  # Adam's
 
 
 def enlarge_weights(old: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
@@ -34,16 +35,24 @@ def enlarge_weights(old: Mapping[str, Tensor], network: nn.Module) -> dict[str, 
 
 
 def enlarge_optimizer_state(old: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
-    """Return an optimizer's state, "parameter/key" -> tensor, with zeros for what is new in ``network``."""
+    """Return an optimizer's state, "parameter/key" -> tensor, with zeros for what is new in ``network``.
+
+    But new entries of an enlarged tensor have the mean of the old squared gradients. Adam counts steps for each tensor,
+    so with zeros their first steps would be many times as long as the others.
+    """
     parameters = dict(network.named_parameters())
     added: dict[str, Tensor] = {}
     if {path.rsplit("/", 1)[1] for path in old} == {SGD_BUFFER}:  # SGD wants it for all parameters or for none
         added = {f"{name}/{SGD_BUFFER}": torch.zeros_like(parameter) for name, parameter in parameters.items()}
     return added | {
-        path: _enlarge(name, tensor, torch.zeros_like(parameters[name])) if tensor.ndim else tensor
-        for path, tensor in old.items()
-        for name in [path.rsplit("/", 1)[0]]
+        path: _enlarge_moment(path, tensor, parameters) if tensor.ndim else tensor for path, tensor in old.items()
     }
+
+
+def _enlarge_moment(path: str, old: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    name, key = path.rsplit("/", 1)
+    fill = float(old.mean()) if key == SQUARES else 0.0
+    return _enlarge(name, old, torch.full_like(parameters[name], fill), fill=fill)
 
 
 def check_is_larger(old: Mapping[str, Tensor], network: nn.Module) -> None:
@@ -64,13 +73,15 @@ def check_is_larger(old: Mapping[str, Tensor], network: nn.Module) -> None:
         raise ValueError(f"a network grows only by blocks and channels: {(missing + smaller)[0]} would not fit")
 
 
-def _enlarge(name: str, old: Tensor, new: Tensor) -> Tensor:
-    """Return ``new`` with ``old`` in its leading corner, or in that of each part; zero from new inputs to old outputs.
+def _enlarge(name: str, old: Tensor, new: Tensor, *, fill: float = 0.0) -> Tensor:
+    """Return ``new`` with ``old`` in its leading corner, or in that of each part; ``fill`` from new inputs to old
+    outputs.
 
     Args:
         name: of the tensor.
         old: its values.
         new: the values of what is added.
+        fill: instead of these.
     """
     dimension, count = next((found for end, found in PARTS.items() if name.endswith(end)), (0, 1))
     grown = new.detach().clone()
@@ -78,6 +89,6 @@ def _enlarge(name: str, old: Tensor, new: Tensor) -> Tensor:
     for before, after in parts:
         corner = after[tuple(slice(size) for size in before.shape)]
         if before.ndim > 1:
-            after[: len(before)] = 0.0
+            after[: len(before)] = fill
         corner.copy_(before)
     return grown

@@ -81,6 +81,22 @@ def test_a_learner_goes_on_with_a_larger_network(optimizer: str) -> None:
     assert large.train(window, 2, 1).loss == again.train(window, 2, 1).loss
 
 
+def test_the_first_steps_of_new_weights_are_no_longer_than_those_of_the_others() -> None:
+    torch.manual_seed(1)
+    window = ReplayWindow(GAME, capacity_positions=10_000)
+    window.add(synthetic_batch(GAME, games=50))
+    small = Learner(build_network(GAME, blocks=2, channels=8), device="cpu", batch_size=64, optimizer="adamw")
+    small.train(window, 200, 1)
+    large = small.grow(build_network(GAME, blocks=2, channels=16))
+    name, old = next((name, each) for name, each in small.network.named_parameters() if each.ndim == 4)
+    weights = dict(large.network.named_parameters())[name]
+    before = weights.detach().clone()
+    large.train(window, 5, 1)
+    steps = (weights - before).abs()
+    steps_of_old = steps[: old.shape[0], : old.shape[1]].mean()
+    assert steps[old.shape[0] :].mean() < 3 * steps_of_old, "with squared gradients of 0 they are five times as long"
+
+
 def test_a_network_does_not_become_smaller_or_another() -> None:
     small, large = (build_network(GAME, blocks=1, channels=channels) for channels in (8, 16))
     with pytest.raises(ValueError, match="grows only by blocks and channels"):

@@ -8,6 +8,7 @@ import torch
 
 from keima.config.own_modules import keep_module
 from keima.games import load_game
+from keima.learning.muon import hidden_matrices
 from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
@@ -53,6 +54,23 @@ def test_it_evaluates_positions_and_travels_as_a_model(tmp_path: Path) -> None:
     planes = game.observe(game.initial_state())[None]
     ours, theirs = (Evaluator(each, game, dtype="float32")(planes) for each in (model.build(game), again))
     assert all(np.array_equal(first, second) for first, second in zip(ours, theirs, strict=True))
+
+
+def test_tensors_of_it_that_are_no_weights_have_memory_when_a_model_is_read(tmp_path: Path) -> None:
+    buffer = '        self.register_buffer("scale", torch.ones(1), persistent=False)\n'
+    text = NETWORK.replace("        self.body =", f"{buffer}        self.body =")
+    text = text.replace("torch.relu(", "self.scale * torch.relu(")
+    game = load_game("tic_tac_toe")
+    network = build_network(game, type=written(tmp_path / "scaled.py", text))
+    model = Model(description=describe_model(game, network.settings(), 3), weights=network.state_dict())
+    again = decode_model(encode_model(model, game)).build(game)
+    assert again(torch.zeros(1, *game.observation_shape))[0].shape == (1, game.num_actions)
+
+
+def test_muon_needs_a_tower(tmp_path: Path) -> None:
+    network = build_network(load_game("tic_tac_toe"), type=written(tmp_path / "small.py"))
+    with pytest.raises(ValueError, match=r"training\.optimizer: muon .* use adamw"):
+        hidden_matrices(network)
 
 
 @pytest.mark.parametrize(

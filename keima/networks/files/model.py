@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from keima.base.files import write_atomically
+from keima.config.own_modules import is_own
 from keima.games.game import CHANCE, Game
 from keima.networks.files.container import (
     LIMITS,
@@ -97,8 +98,10 @@ class Model:
         if isinstance(blocks, int) and blocks > len(self.weights):  # building them would take long
             raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
         try:
-            # Allocates nothing before names and shapes are checked.
-            with torch.device("meta"), _WithoutNormals():
+            # "meta" allocates nothing before names and shapes are checked. In a network of the user's own, tensors that
+            # are no weights would stay without memory.
+            place = "cpu" if is_own(str(wanted.network.get("type", ""))) else "meta"
+            with torch.device(place), _WithoutNormals():
                 network = build_network(game, **wanted.network)  # type: ignore[arg-type]
             network.load_state_dict(
                 {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True
