@@ -13,7 +13,7 @@ from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, SearchPlayer
 from keima.evaluation.match_worker import make_match_search
 from keima.games import Game
-from keima.games.game import Planes
+from keima.games.game import CHANCE, Planes
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
@@ -66,8 +66,11 @@ class LoadedNetwork:
             most: the number of moves to return.
 
         Raises:
-            IllegalAction, ValueError: a move is illegal or unreadable.
+            IllegalAction, ValueError: a move is illegal or unreadable, or nobody is to move after them.
         """
+        state = state_after(self.game, moves)
+        if self.game.terminal(state) or self.game.current_player(state) == CHANCE:
+            raise ValueError("the game is over" if self.game.terminal(state) else "chance is to move: add its outcome")
         analysis = Analysis(
             AnalysisTrees(
                 self.game,
@@ -77,7 +80,7 @@ class LoadedNetwork:
                 score_utility=self._score_utility,
             )
         )
-        analysis.begin(state_after(self.game, moves))
+        analysis.begin(state)
         while not analysis.is_finished:
             analysis.run_simulations(min(LEAVES, simulations - analysis.visits))
         name = self.game.action_name
@@ -112,5 +115,7 @@ def load_network(source: str | Path, *, version: int | None = None, device: str 
         ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
     """
     path = find_network(str(source))
+    if version is not None and not path.is_dir():
+        raise ValueError(f"{path} is one network: version selects a model of a run")
     found = load_network_from_run(path, version) if path.is_dir() else load_network_from_model(path)
     return LoadedNetwork(found.game, found.model, found.search, device=device)

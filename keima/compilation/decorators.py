@@ -125,6 +125,8 @@ def _write_function(function: FunctionType, module: str, write: Callable[[bytes]
     for cell in function.__closure__ or ():
         _write_value(cell.cell_contents, module, write, seen)
     if function.__module__ == module:  # that of others is in the sources that name the folder
+        for defaults in (function.__defaults__ or (), tuple(sorted((function.__kwdefaults__ or {}).items()))):
+            _write_value(defaults, module, write, seen)
         for name in _write_code(function.__code__, write):
             if name in function.__globals__:
                 write(f"{name}=".encode())
@@ -135,6 +137,7 @@ def _write_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
     """Write the code; return the names that it refers to."""
     write(code.co_code)
     names = list(code.co_names)
+    write(repr(names).encode())
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names += _write_code(constant, write)

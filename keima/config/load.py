@@ -142,7 +142,10 @@ def load_section(
     document, node = _read(path)
     if (path.parent / VERSIONS).exists():
         _complete_copy(document)
-    apply_overrides(document, overrides)
+    try:
+        apply_overrides(document, overrides)
+    except ValueError as error:
+        raise ConfigError(path, [f"command line: {error}"]) from None
     try:
         return kind.model_validate(document, context={"config": copy_of or path})
     except ValidationError as error:
@@ -237,6 +240,9 @@ def read_value(text: str) -> Any:
 def apply_overrides(document: dict[Any, Any], overrides: Mapping[str, Any]) -> None:
     """Set values by dotted key in nested mappings, which are made where there are none or null; where one is something
     else, leave that to the validation.
+
+    Raises:
+        ValueError: a key leads into a list.
     """
     for dotted, value in overrides.items():
         section: Any = document
@@ -245,6 +251,8 @@ def apply_overrides(document: dict[Any, Any], overrides: Mapping[str, Any]) -> N
             if section.get(name) is None:
                 section[name] = {}
             section = section[name]
+            if isinstance(section, list):
+                raise ValueError(f"{dotted}: {name} is a list; give all of it, or change the file")
             if not isinstance(section, dict):
                 break
         else:

@@ -10,7 +10,9 @@ import pytest
 
 import keima
 from examples import analysis, training_loop
+from tests.own_game import EXAMPLES
 from tests.sources import ROOT
+from tests.web.small_models import small_model
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
@@ -47,6 +49,17 @@ def test_a_position_can_be_analysed_from_its_moves(capsys: pytest.CaptureFixture
     assert first.split()[0] == first.split()[4]  # a principal line begins with its move
     with pytest.raises(ValueError, match="not legal"):
         keima.load_network("go7").analyse(["D4", "D4"])
+
+
+@pytest.mark.medium
+def test_where_chance_is_to_move_or_nothing_is_to_be_chosen_it_is_said(tmp_path: Path) -> None:
+    files = (small_model(tmp_path, str(EXAMPLES / name)) for name in ("pig.py", "einstein.py"))
+    pig, einstein = map(keima.load_network, files)
+    assert {line.move for line in pig.analyse(simulations=50)} == {"roll", "hold"}
+    with pytest.raises(ValueError, match="chance is to move"):
+        einstein.analyse()
+    with pytest.raises(ValueError, match="version selects a model of a run"):
+        keima.load_network("go7", version=3)
 
 
 def test_the_page_of_the_names_is_made_from_their_docstrings() -> None:

@@ -154,6 +154,12 @@ def test_an_override_inside_a_value_that_is_no_section_is_refused(tmp_path: Path
     assert "search: expected a mapping" in only_problem(tmp_path, SMALLEST + "search: 3\n", **{"search.c_puct": 1.0})
 
 
+def test_an_override_inside_a_list_is_refused(tmp_path: Path) -> None:
+    text = SMALLEST + "distributed: {workers: [{host: a}]}\n"
+    problem = only_problem(tmp_path, text, **{"distributed.workers.nice": 19})
+    assert problem == "command line: distributed.workers.nice: workers is a list; give all of it, or change the file"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -289,6 +289,20 @@ def test_what_a_function_refers_to_is_the_same_in_every_process_and_told_apart()
     assert captured_digest(function(1, function(2))) != captured_digest(function(1, function(3)))
 
 
+def test_functions_with_other_defaults_or_other_attributes_are_told_apart() -> None:
+    def with_default(number: int) -> Any:
+        return lambda value, most=number: value + most
+
+    def with_keyword(number: int) -> Any:
+        return lambda value, *, most=number: value + most
+
+    largest, smallest = (lambda values: values.max()), (lambda values: values.min())
+    smallest.__qualname__ = largest.__qualname__
+    assert captured_digest(with_default(1)) == captured_digest(with_default(1)) != captured_digest(with_default(2))
+    assert captured_digest(with_keyword(1)) != captured_digest(with_keyword(2))
+    assert captured_digest(largest) != captured_digest(smallest)
+
+
 def digest_of_games(name: str, **options: Any) -> str:
     """Return a digest of everything that the kernels of a game say about the positions of a few random games."""
     game, random, digest = load_game(name, **options), np.random.default_rng(5), hashlib.sha256()

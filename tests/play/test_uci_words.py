@@ -7,6 +7,8 @@ from numba.core import event
 
 from keima.compilation.shared_cache import WAIT
 from keima.games import load_game
+from keima.games.chess.board import CLOCK
+from keima.games.chess.notation import position_from_fen
 from keima.play.thinking import Thinker
 from keima.play.time_keeping import Clock
 from keima.play.uci.engine import UciEngine
@@ -119,6 +121,17 @@ def test_moves_are_written_from_both_sides() -> None:
     played = CHESS.legal_actions(state)[:1].tolist()
     assert moves_as_uci(CHESS, state, played * 2) == ["a2a3", "a7a6"]
     assert (state == CHESS.initial_state()).all()
+
+
+def test_a_draw_by_the_clock_that_nobody_claimed_is_no_error() -> None:
+    fen = "8/8/4k3/8/8/4K3/4P3/8 w - - 104 90"
+    with pytest.raises(ValueError, match="104 plies"):
+        position_from_fen(CHESS, fen)
+    assert position_from_fen(CHESS, fen, unclaimed=True)[CLOCK] == 100
+    said = list[str]()
+    engine = UciEngine(CHESS, name="Keima", think=lambda simulations: pytest.fail(), write=said.append, simulations=1)
+    engine.handle_line(f"position fen {fen}", 0.0)
+    assert not any("rejected" in line for line in said)
 
 
 def test_a_gui_is_told_what_is_being_compiled() -> None:

@@ -267,7 +267,7 @@ def record_position(state: States, board: Bitboards) -> None:
     for earlier in range(clock - 4, -1, -2):
         repeated += state[KEYS + earlier] == key
     state[KEYS + clock] = key
-    state[REPEATED] = (state[REPEATED] << 4 | repeated) & 0xFFFFFFFF
+    state[REPEATED] = (state[REPEATED] << 4 | min(repeated, 15)) & 0xFFFFFFFF
     if repeated + 1 >= state[MOST_REPEATED]:
         state[DRAWN] = BY_REPETITION
     elif clock >= state[LAST_CLOCK]:

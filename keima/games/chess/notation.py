@@ -59,8 +59,8 @@ def make_empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States
     return row
 
 
-def set_up_from_fen(row: States, fen: str) -> None:
-    """Set up an empty row from a position in FEN.
+def set_up_from_fen(row: States, fen: str, *, unclaimed: bool = False) -> None:
+    """Set up an empty row from a position in FEN; ``unclaimed``: see ``position_from_fen``.
 
     Raises:
         ValueError: the position is not valid; the text says why.
@@ -73,7 +73,7 @@ def set_up_from_fen(row: States, fen: str) -> None:
     _require_pieces(fen, squares)
     if mover not in ("w", "b"):
         raise _fen_error(fen, f"the player to move is w or b, not {mover!r}")
-    clock, move = _parse_counters(fen, counters, int(row[LAST_CLOCK]))
+    clock, move = _parse_counters(fen, counters, int(row[LAST_CLOCK]), unclaimed=unclaimed)
     black = mover == "b"
     rooks = _parse_castling_rooks(fen, squares, castling)
     board, pushed = _make_board(squares), _parse_en_passant_pawn(fen, squares, passing, black)
@@ -126,21 +126,21 @@ def _require_pieces(fen: str, squares: dict[int, str]) -> None:
         raise _fen_error(fen, "there is a pawn on the first or the last row")
 
 
-def _parse_counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]:
-    """Return the plies since a capture or a pawn move, and the move number."""
+def _parse_counters(fen: str, counters: list[str], last_clock: int, *, unclaimed: bool) -> tuple[int, int]:
+    """Return the plies since a capture or a pawn move, ``last_clock`` at most, and the move number."""
     texts = [*counters, *["0", "1"][len(counters) :]]
     if not all(re.fullmatch("[0-9]{1,6}", text) for text in texts):
         raise _fen_error(
             fen, f"{' '.join(counters)!r} are not the plies since a capture or pawn's move and the number of the move"
         )
     clock, move = map(int, texts)
-    if clock > last_clock:
+    if clock > last_clock and not unclaimed:
         raise _fen_error(
             fen, f"there have been {clock} plies without a capture or a pawn's move, and {last_clock} end the game"
         )
     if move < 1:
         raise _fen_error(fen, "moves are numbered from 1")
-    return clock, move
+    return min(clock, last_clock), move
 
 
 def _parse_castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares:
@@ -183,10 +183,15 @@ def _make_board(squares: dict[int, str]) -> Bitboards:
     return Bitboards(_make_square_set([square for square, piece in squares.items() if piece.isupper()]), *sets)
 
 
-def position_from_fen(game: Game, fen: str) -> States:
+def position_from_fen(game: Game, fen: str, *, unclaimed: bool = False) -> States:
     """Return the state of a game of chess that begins at a position in FEN, with up to ``max_plies`` plies from there.
 
     The en passant square counts only if a pawn may capture there. Earlier positions are unknown.
+
+    Args:
+        game: of chess.
+        fen: the position.
+        unclaimed: whether a draw by the clock may have passed that nobody claimed; else it is an error.
 
     Raises:
         ValueError: the FEN is not valid (the text says why), or the game is not chess.
@@ -194,7 +199,7 @@ def position_from_fen(game: Game, fen: str) -> States:
     if game.name != "chess":
         raise ValueError(f"FEN is for chess, not for {game.name}")
     row = make_empty_row(**game.options)
-    set_up_from_fen(row, fen)
+    set_up_from_fen(row, fen, unclaimed=unclaimed)
     return row
 
 

@@ -62,6 +62,7 @@ class GameCache:
             "format": FORMAT,
             "game": game.name,
             "options": game.options,
+            "rules_version": game.rules_version,
             "model": sha256_hex(network.model.read_bytes()),
             "search": network.search.model_dump(mode="json"),
             "simulations": network.num_simulations,

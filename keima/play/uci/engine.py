@@ -202,7 +202,11 @@ class UciEngine:
             if goes_on:
                 self._advance_tree(moves[len(self._moves) :])
             else:
-                beginning = self._game.initial_state() if start is None else position_from_fen(self._game, start)
+                beginning = (
+                    self._game.initial_state()
+                    if start is None
+                    else position_from_fen(self._game, start, unclaimed=True)
+                )
                 self._set_up(start, moves, self._replay_moves(beginning, moves)[0])
         except ValueError as error:
             raise BrokenCommand(f"position rejected, the previous one stays: {error}") from error
