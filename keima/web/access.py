@@ -81,10 +81,11 @@ class Access:
             return make_refusal(HTTPStatus.BAD_REQUEST, "A request must state its length once.\n")
         if int(size[0].lstrip("0")[:6] or "0") > (MOST_COMMAND_BYTES if commands else 0):
             return make_refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
-        host = single_header(headers, "host")
+        host = single_header(headers, "host").lower()
         if host not in self._hosts:
             return make_refusal(HTTPStatus.MISDIRECTED_REQUEST, "The request was made for another server.\n")
-        if headers.getlist("origin") not in ([f"http://{host}"], *([] if commands else [[]])):
+        origins = [origin.lower() for origin in headers.getlist("origin")]
+        if origins not in ([f"http://{host}"], *([] if commands else [[]])):
             return make_refusal(HTTPStatus.FORBIDDEN, "The request comes from another site.\n")
         return None
 

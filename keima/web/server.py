@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 24
 MOST_CONNECTIONS = 100
+HTTP_PORT = 80  # which browsers leave out
 GRACE_SECONDS = 5  # for open pages to be told that the server ends
 PRIORITY = 5  # the page takes less than a hundredth of a core, and should come within a second beside a busy run
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
@@ -67,14 +68,15 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def list_allowed_hosts(listen: str, port: int) -> list[str]:
-    """Return the names, with the port, by which browsers may call the server."""
+    """Return the names, with the port, by which browsers may call the server, in lower case."""
     names = [f"[{listen}]" if ":" in listen else listen]
     here = ["localhost", LOOPBACK, "[::1]"]
     if ip_address(listen).is_unspecified:
         names = [socket.gethostname(), socket.getfqdn(), *list_own_addresses(), *here]
     elif ip_address(listen).is_loopback:
         names += here
-    return [f"{name}:{port}" for name in dict.fromkeys(names)]
+    ports = [f":{port}", ""] if port == HTTP_PORT else [f":{port}"]
+    return [f"{name.lower()}{suffix}" for name in dict.fromkeys(names) for suffix in ports]
 
 
 def list_own_addresses() -> list[str]:

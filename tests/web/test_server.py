@@ -24,4 +24,11 @@ def test_browsers_may_use_the_names_of_the_address_that_it_listens_at() -> None:
     assert server.list_allowed_hosts("192.0.2.1", 1) == ["192.0.2.1:1"]
     assert server.list_allowed_hosts("::1", 1)[0] == "[::1]:1"
     everywhere = server.list_allowed_hosts("0.0.0.0", 1)
-    assert everywhere[0] == f"{socket.gethostname()}:1" and "localhost:1" in everywhere
+    assert everywhere[0] == f"{socket.gethostname()}:1".lower() and "localhost:1" in everywhere
+    assert server.list_allowed_hosts("192.0.2.1", 80) == ["192.0.2.1:80", "192.0.2.1"]
+
+
+def test_browsers_write_a_name_in_lower_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "DESKTOP-AB")
+    monkeypatch.setattr(server, "list_own_addresses", lambda: [])
+    assert server.list_allowed_hosts("0.0.0.0", 1)[0] == "desktop-ab:1"

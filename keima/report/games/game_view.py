@@ -70,17 +70,12 @@ def load_game_view(run: Path, number: int) -> GameView:
         OSError: the file of the game is missing or unreadable.
     """
     with read_ledger(run) as ledger:
-        game, rows = load_game_of_run(ledger), ledger.received_batches()
-        total = sum(row.games for row in rows)
+        game, total = load_game_of_run(ledger), ledger.count_received_games()
         index = number - 1 if number > 0 else total + number
         if not 0 <= index < total or number == 0:
             raise ValueError(f"{run} has {total:,} games: there is no game {number}")
-        first = 0
-        for row in rows:
-            if index < first + row.games:
-                return make_game_view(game, load_received(run, row), index - first, number=index + 1)
-            first += row.games
-        raise AssertionError("the number was within the total")
+        row, place = ledger.find_game(index)
+    return make_game_view(game, load_received(run, row), place, number=index + 1)
 
 
 def load_sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
@@ -95,10 +90,11 @@ def load_sample_games(run: Path, predict: Predict | None = None) -> list[GameVie
         ValueError, OSError: as ``load_game_view``.
     """
     with read_ledger(run) as ledger:
-        game, rows = load_game_of_run(ledger), ledger.received_batches()
-        if not rows:
+        game, total = load_game_of_run(ledger), ledger.count_received_games()
+        if not total:
             return []
-        batch, before = load_received(run, rows[-1]), sum(row.games for row in rows[:-1])
+        row, _ = ledger.find_game(total - 1)
+    batch, before = load_received(run, row), total - row.games
     chosen = list(range(batch.num_games))[-SAMPLE_GAMES:]
     if game.num_players == 1:
         order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
