@@ -37,18 +37,17 @@ setup-dev:  # and with what the tests need
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml
 
-# The search is compiled beside the numeric tests, which do not need it. They are looked for in all files, so that Python keeps their
-# bytecode for the many processes that follow.
+# The search is compiled beside the first tests.
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
-	@.venv/bin/python start_worker.py --test-games tic_tac_toe & \
-	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow"
+	@.venv/bin/python start_worker.py --test-games tic_tac_toe >/dev/null 2>&1 & \
 	$(PYTEST) -m "not slow" --durations=25
 
-test-all:  ## Run the slow tests too
+test-all:  ## Run the slow tests too, and the numeric ones once more as on another processor
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES) $(BROWSER_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
+	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow"
 	$(PYTEST)
 
 # One process, as most of its time is the GPU's. The tests see the GPU by that variable alone.

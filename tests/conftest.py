@@ -2,6 +2,7 @@
 its test.
 """
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -24,6 +25,9 @@ if GPU_TESTS not in os.environ:
 # A shell ignores Ctrl-C in what it starts in the background, and the programs that tests start would inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Imports and collecting make a million objects that stay, through which the collector would go again and again.
+gc.disable()
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("keima")
@@ -57,6 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             mark: Counter(item.path for item in items if item.get_closest_marker(mark)) for mark in ("trial", "medium")
         }
         items.sort(key=lambda item: (-marked["trial"][item.path], -marked["medium"][item.path], item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage look only at what tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def skip_without_gpu(items: list[pytest.Item]) -> None:

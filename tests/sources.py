@@ -42,10 +42,9 @@ def relative(path: Path) -> str:
 
 def copy_checkout(target: Path, *more: str) -> None:
     """Make a checkout of what a run needs, and of the files named in ``more``, without what runs have left here."""
-    left = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
-    cached = shutil.ignore_patterns("__pycache__")
+    left = shutil.ignore_patterns("control", "status.txt", "status.json")
     for name in ("configs", "distributed", "games", "keima", "scripts", "training"):
-        shutil.copytree(ROOT / name, target / name, ignore=left if name == "distributed" else cached)
+        shutil.copytree(ROOT / name, target / name, ignore=left if name == "distributed" else None)  # with its bytecode
     for name in ("start_main.py", "start_worker.py", "requirements.txt", *more):
         (target / name).parent.mkdir(exist_ok=True)
         shutil.copy2(ROOT / name, target / name)

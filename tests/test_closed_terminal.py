@@ -132,7 +132,7 @@ def test_a_program_started_by_nohup_continues(tmp_path: Path) -> None:
     assert (tmp_path / "ended").read_text() == "by itself"
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_ranks_of_a_program_started_by_nohup_continue(tmp_path: Path) -> None:
     """By default torchrun ends them."""
     (tmp_path / "ranks.py").write_text(RANKS)

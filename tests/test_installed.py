@@ -66,7 +66,7 @@ def test_every_example_is_tried_and_fits_on_a_screen() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "training_loop.py" else pytest.mark.slow) for name in EXAMPLES]
+    "name", [pytest.param(name, marks=() if name == "analysis.py" else pytest.mark.slow) for name in EXAMPLES]
 )
 def test_an_example_works_in_any_folder_of_an_installation(
     installation: Installation, tmp_path: Path, name: str

@@ -131,7 +131,7 @@ def make_chess_network(folder: Path) -> str:
     """Save an untrained network for chess, and return its path."""
     game, settings = load_game("chess"), {"blocks": 2, "channels": 32}
     path = folder / "chess.safetensors"
-    weights = build_network(game, **settings).state_dict()
+    weights = build_network(game, blocks=2, channels=32).state_dict()
     save_safetensors(path, Model(description=describe_model(game, settings, 1), weights=weights))
     return str(path)
 

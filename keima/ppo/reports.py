@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from keima.ppo.rollout import Episode
+if TYPE_CHECKING:  # terminals and pages import no PyTorch
+    from keima.ppo.rollout import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class PPOObserver(Protocol):
         """End; called at the end of the session."""
 
 
-def sum_episodes(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
+def sum_episodes(episodes: "Sequence[Episode]", names: Sequence[str]) -> list[float]:
     """Return the totals of episodes, rewards, steps and each named metric."""
     totals = [
         [1.0, episode.reward, float(episode.steps), *(episode.metrics[name] for name in names)] for episode in episodes

@@ -95,7 +95,4 @@ def test_the_settings_of_a_run_are_changed_by_key(tmp_path: Path) -> None:
     refused = run("train", *line, "--set", "search.num_simulation=3", cwd=tmp_path)
     assert refused.returncode == 2
     assert "there is no setting search.num_simulation; did you mean search.num_simulations?" in refused.stderr
-    refused = run("train", *line, "--set", "search.num_simulations=many", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert 'command line: search.num_simulations: expected a whole number, found "many"' in refused.stderr
     assert not (tmp_path / "runs").exists()

@@ -65,7 +65,7 @@ def test_each_bad_batch_is_quarantined_and_the_run_continues(tmp_path: Path) -> 
     assert not audit(tmp_path).problems
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize("asynchronous", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_batch_damaged_in_transit_does_not_stall_the_run(tmp_path: Path, asynchronous: bool) -> None:
     now, listener = [0.0], Listener()
 
@@ -98,7 +98,11 @@ def test_a_batch_damaged_in_transit_does_not_stall_the_run(tmp_path: Path, async
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")]
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        pytest.param(sqlite3.OperationalError("database or disk is full"), marks=pytest.mark.slow),
+    ],
 )
 def test_a_full_disk_is_reported_once_and_the_batch_is_received_when_there_is_room(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -131,7 +135,11 @@ def test_an_unreadable_batch_delays_no_other(tmp_path: Path) -> None:
     assert sum("cannot be stored now" in text for text in listener.events) == 1
 
 
-@pytest.mark.parametrize(("damaged", "gone"), [(0, -1), (-1, 0)], ids=["first and last", "last and first"])
+@pytest.mark.parametrize(
+    ("damaged", "gone"),
+    [(0, -1), pytest.param(-1, 0, marks=pytest.mark.slow)],
+    ids=["first and last", "last and first"],
+)
 def test_received_batches_that_are_damaged_or_gone_are_left_out_and_the_run_continues(
     tmp_path: Path, damaged: int, gone: int
 ) -> None:

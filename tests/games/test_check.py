@@ -69,6 +69,11 @@ def unturned(game: Game) -> Game:
     return replace(game, point_symmetries=points, action_symmetries=actions)
 
 
+@pytest.fixture(autouse=True)
+def speed_is_measured_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "SPEED_SECONDS", 0.05)
+
+
 @pytest.mark.medium
 def test_random_games_say_what_a_game_is_like() -> None:
     report = examine_game("tic_tac_toe", {}, games=24)
@@ -152,9 +157,9 @@ def test_what_is_wrong_is_told_from_the_process_that_found_it(tmp_path: Path) ->
 def test_a_function_that_never_returns_is_told_with_its_line(tmp_path: Path) -> None:
     file = mine(tmp_path, PLAIN.format(result="while True: board[0, 0] += 0"))
     with pytest.raises(
-        GameDoesNotAnswer, match=r"^mine.py, line 17: result does not end within 8 s; look for an endless loop"
+        GameDoesNotAnswer, match=r"^mine.py, line 17: result does not end within 4 s; look for an endless loop"
     ):
-        examine_in_process(file, {}, seconds=8)
+        examine_in_process(file, {}, seconds=4)
 
 
 @pytest.mark.slow

@@ -267,6 +267,7 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
     assert np.isclose(worker.playing.full_load_speed(), before, rtol=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_match_beside_self_play_has_its_share_of_the_time_and_the_same_games(tmp_path: Path) -> None:
     urgent, beside = Organizer(tmp_path / "urgent", granted=0), Watched(tmp_path / "beside", granted=400)

@@ -29,6 +29,7 @@ Connection: TypeAlias = connection.Connection
 
 PR_SET_PDEATHSIG = 1
 BLOCKED = (signal.SIGHUP, signal.SIGTERM)  # by the server
+STARTER = "KEIMA_FORK_SERVER_STARTER"  # in the server's environment: the id of the process that started it
 
 
 def prepare_fork_server(preload: str) -> None:
@@ -39,7 +40,8 @@ def prepare_fork_server(preload: str) -> None:
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
     # One thread for numpy's OpenBLAS, because a process with several threads must not be forked.
-    with use_environment(with_code_on_path({**os.environ, "OPENBLAS_NUM_THREADS": "1"})):
+    given = {"OPENBLAS_NUM_THREADS": "1", STARTER: str(os.getpid())}
+    with use_environment(with_code_on_path({**os.environ, **given})):
         forkserver.ensure_running()
 
 
@@ -57,7 +59,8 @@ def shield_fork_server() -> Iterator[None]:
     processes, whose exit codes it hands on. multiprocessing has it ignore Ctrl-C too, but only after these imports.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    die_with_starter(signal.SIGKILL)
+    starter = os.environ.pop(STARTER, None)
+    die_with_starter(signal.SIGKILL, starter=int(starter) if starter else None)
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, handler)  # its processes have this one

@@ -106,6 +106,7 @@ def test_it_need_not_wait(model: Path) -> None:
     assert code == 0 and [each["id"] for each in said] == ["v"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_quiet(model: Path) -> None:
     with started(model) as process:
         assert ask(process, id="q", **PLAIN, maxVisits=1)["rootInfo"]["visits"] == 1

@@ -9,6 +9,7 @@ from keima.cli.training.plan import main
 from keima.config.load import load_settings, save_resolved
 from keima.data.ledger import open_ledger
 from keima.games import load_game
+from keima.games.authoring.check import GameReport
 
 CONFIG = "run: {name: mine, minutes: 60}\ngame: {name: tic_tac_toe}\n"
 
@@ -70,12 +71,16 @@ def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytes
 
 
 @pytest.mark.medium
-def test_before_a_run_several_lengths_are_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_a_run_several_lengths_are_compared(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["tic_tac_toe", "--hours", "0.1"]) == 0
     alone = capsys.readouterr().out
     assert len(re.findall(r"Elo [\d,]+ ± \d+", alone)) == 5 and "should play sensibly after" in alone
     assert not list(here.iterdir()), "nothing is written"
     make_run(here / "runs" / "mine")
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     assert main(["tic_tac_toe", "--hours", "0.1"]) == 0
     assert "earlier runs of this game" in capsys.readouterr().out
 

@@ -345,6 +345,7 @@ def is_running(pid: int) -> bool:
     return state(pid) not in "XZ"
 
 
+@pytest.mark.slow  # tests/cluster/local/test_worker_deaths.py has the same on this machine
 @pytest.mark.trial
 def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1")

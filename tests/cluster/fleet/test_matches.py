@@ -212,7 +212,8 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
         ((first, second, *counts, simulations),) = ledger.matches()
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None
-    assert (remote.remote_games, remote.local_games) == (20, 0)
+    assert remote.remote_games > 0
+    assert remote.remote_games + remote.local_games == 20, "those of a worker that is late are played here"
 
 
 @pytest.mark.parametrize("asynchronous", [True, pytest.param(False, marks=pytest.mark.slow)])

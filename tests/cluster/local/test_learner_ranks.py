@@ -65,6 +65,7 @@ def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) 
         }
 
 
+@pytest.mark.slow  # tests/learning/ranks has the same without a run
 @pytest.mark.timeout(600)
 def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_path: Path) -> None:
     alone, several = (train(tmp_path / f"{ranks}", ranks=ranks, iterations=2) for ranks in (1, 2))

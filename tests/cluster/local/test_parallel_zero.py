@@ -44,6 +44,7 @@ assert any((tensor != before[name]).any() for name, tensor in model.state_dict()
 Trainer = ParallelZeroTrainer
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(600)  # most of it compiling, the first time
 def test_the_guide_s_program_runs_to_its_end_without_a_main_guard(tmp_path: Path) -> None:

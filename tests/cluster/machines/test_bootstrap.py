@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.process import find_running
 from keima.cluster.machines import bootstrap
 from keima.cluster.machines.bootstrap import (
@@ -74,14 +76,13 @@ def run(
     root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS
 ) -> list[str]:
     reported: list[str] = []
-    bootstrap_machine(
-        LocalTransport(root, worker="worker1"),
-        machine,
-        report=reported.append,
-        pip=pip,
-        root=project,
-        sleep=lambda seconds: None,
-    )
+    transport = AgentTransport(LocalTransport(root, worker="worker1"), python=sys.executable)
+    try:
+        bootstrap_machine(
+            transport, machine, report=reported.append, pip=pip, root=project, sleep=lambda seconds: time.sleep(0.05)
+        )
+    finally:
+        transport.close()
     return reported
 
 

@@ -38,6 +38,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
         session.fleet.close()
 
 
+@pytest.mark.slow
 def test_workers_in_jobs_play_and_nothing_is_left_when_the_run_ends(run: Run) -> None:
     fleet = run.session(partition="gpu", options=["--nice=10"])
     fleet.wait_for_games("slurm-1", "slurm-2")
