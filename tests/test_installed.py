@@ -77,6 +77,7 @@ def test_an_example_works_in_any_folder_of_an_installation(
     assert re.search(said, ended.stdout), ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 def test_dask_and_a_module_called_web_live_beside_it(installation: Installation, tmp_path: Path) -> None:
     """Names that were ours once belong to others: dask.distributed, web.py, games, training."""
     for name in ("distributed", "web", "games", "training", "zero", "scripts"):

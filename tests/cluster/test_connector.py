@@ -186,6 +186,7 @@ def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
 
 
 @needs_sshd
+@pytest.mark.slow
 @pytest.mark.trial
 def test_without_a_coach_a_worker_can_be_restarted_seen_read_and_stopped(
     desktop: Desktop, server: Sshd, there: Path
@@ -278,6 +279,7 @@ NODES = [f"node{number:02}" for number in range(1, 21)]
 
 
 @needs_sshd
+@pytest.mark.slow
 @pytest.mark.medium
 def test_many_machines_are_checked_at_once_with_what_is_wrong_and_a_summary(
     lab: Desktop, capsys: pytest.CaptureFixture[str]
@@ -294,6 +296,7 @@ def test_many_machines_are_checked_at_once_with_what_is_wrong_and_a_summary(
 
 
 @needs_sshd
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_run_that_sets_itself_counts_what_its_machines_have(lab: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
     distributed = load_settings(lab.config).distributed

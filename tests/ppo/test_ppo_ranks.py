@@ -13,9 +13,10 @@ from tests.ppo.ppo_rank_program import train
 from tests.sources import ROOT
 
 
+@pytest.mark.slow  # tests/learning/ranks has the same of the other learner
 @pytest.mark.trial
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, 3])
 def test_ranks_end_with_the_weights_of_one_rank_with_all_their_worlds(tmp_path: Path, count: int) -> None:
     line = [sys.executable, "-m", "tests.ppo.ppo_rank_program", str(tmp_path), str(count), str(free_port())]
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)

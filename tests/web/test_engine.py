@@ -9,6 +9,8 @@ from keima.games import load_game
 from keima.web.engine import MOST_NODES, NetworkThinker, answer_or_error
 from tests.web.small_models import GAMES, before_a_promotion, small_model
 
+RARE = ("corner_four.py", "three_player_connect_four.py")  # half a minute of compiling
+
 pytestmark = pytest.mark.medium
 GAME: dict[str, Any] = {"person": 0, "actions": [], "resigned": None, "simulations": 16, "seconds": None}
 
@@ -26,7 +28,11 @@ def asked(network: NetworkThinker, do: str, action: int | None = None, **changes
     return answer_or_error(network, GAME | changes | {"do": do, "action": action})
 
 
-@pytest.mark.parametrize("game", GAMES, ids=lambda game: Path(game).stem)
+@pytest.mark.parametrize(
+    "game",
+    [pytest.param(game, marks=pytest.mark.slow if game.endswith(RARE) else ()) for game in GAMES],
+    ids=lambda game: Path(game).stem,
+)
 def test_every_game_is_played_to_its_end_by_person_and_network(folder: Path, game: str) -> None:
     network = thinking(folder, game)
     now = asked(network, "look")

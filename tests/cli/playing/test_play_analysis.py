@@ -98,6 +98,7 @@ def test_the_end_of_the_input_waits_for_all_results(model: Path) -> None:
     assert [each["error"] for each in said if "error" in each]
 
 
+@pytest.mark.slow
 def test_it_need_not_wait(model: Path) -> None:
     said, _, code = talk(
         [model, "-quit-without-waiting"],

@@ -38,7 +38,9 @@ pytestmark = pytest.mark.trial
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run and two targets."""
     folder = tmp_path_factory.mktemp("race")
-    settings = small_settings(folder, run={"iterations": 8}, training={"games_per_iteration": 40})
+    settings = small_settings(
+        folder, run={"iterations": 8}, training={"games_per_iteration": 40, "samples_per_position": 0.5}
+    )
     train_run(folder / "run", settings, make_backend=local_backend_maker(), observers=[])
     (folder / "easy.yaml").write_text(TARGET)
     (folder / "never.yaml").write_text(NEVER)
