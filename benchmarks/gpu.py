@@ -14,6 +14,7 @@ is; samples/s of the learner, and its share of what the GPU can compute; steps/s
 has failed. What does not fit the time is left out, and named.
 """
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -24,15 +25,31 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.harness import Parser
+from keima.config.flags import number
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = Parser(__doc__)
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1 ..., or cpu (default: %(default)s)")
+    parser.add_argument("--only", metavar="WORD", default="", help="paths and figures with this word in their name")
+    parser.add_argument("--part", choices=("all", "paths", "figures"), default="all", help="default: %(default)s")
+    parser.add_argument("--minutes", type=number(above=0), default=8.0, help="at most (default: %(default)s)")
+    parser.set_defaults(json=Path("gpu.json"))
+    return parser.parse()
+
+
+if __name__ == "__main__":
+    parse()  # what follows takes seconds to import
+
+import torch
 
 from benchmarks.gpu_figures import FULL, QUICK, Figure, figures
 from benchmarks.gpu_paths import PATHS, NotHere
-from benchmarks.harness import Parser
 from keima.base.system.machine import describe_machine
-from keima.config.flags import number
 from keima.networks.inference.evaluator import pick_device
 
 PATHS_SHARE = 0.6  # of the time, at most; the figures have the rest
@@ -105,13 +122,7 @@ def table(facts: dict[str, str], outcomes: list[Outcome], measured: list[Figure]
 
 def main() -> int:
     """Run the paths, measure, print the table, and write the JSON."""
-    parser = Parser(__doc__)
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:1 ..., or cpu (default: %(default)s)")
-    parser.add_argument("--only", metavar="WORD", default="", help="paths and figures with this word in their name")
-    parser.add_argument("--part", choices=("all", "paths", "figures"), default="all", help="default: %(default)s")
-    parser.add_argument("--minutes", type=number(above=0), default=8.0, help="at most (default: %(default)s)")
-    parser.set_defaults(json=Path("gpu.json"))
-    arguments = parser.parse()
+    arguments = parse()
     began = time.monotonic()
     try:
         facts = described(arguments.device)
