@@ -63,6 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (-marked["trial"][item.path], -marked["medium"][item.path], item.path))
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let the process that only directs others collect garbage; it collects no tests."""
+    if getattr(session.config.option, "numprocesses", None) and not hasattr(session.config, "workerinput"):
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Let the collector of garbage look only at what tests make."""
     gc.collect()

@@ -207,7 +207,7 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
                 membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
             (home / LAST).write_text(folder.name, encoding="utf-8")
             if is_first:
-                run_at_low_priority()  # only now: it may ask, until here
+                run_at_low_priority()  # only now: a user who is there answers before it
                 is_first = False
             result = play(arguments, facts, membership, folder, code_folder, say=say)
             if isinstance(result, int):
@@ -279,8 +279,13 @@ def play(
         try:
             over = machine.run(until=lambda: end is not None and datetime.now() >= end)
         except RunChanged as error:
-            say(f"{error}, and this machine joins again")
-            return read_changed_run(facts, membership)
+            is_over = machine.stop_requested or (end is not None and datetime.now() >= end)
+            if not is_over:
+                say(f"{error}, and this machine joins again")
+                changed = read_changed_run(facts, membership)
+            if not (is_over or machine.stop_requested):
+                return changed
+            return INTERRUPTED if machine.stop_requested else ENDED
         stays = over and arguments.stay and not machine.stop_requested
         if stays and (again := wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say)):
             return again

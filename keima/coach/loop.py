@@ -360,7 +360,7 @@ class Coach:
             evaluation=evaluated,
             workers=workers,
             waits=self._waiting.report(),
-            core_hours=cluster.core_hours if cluster else sum(worker.core_hours for worker in workers),
+            core_hours=cluster.core_hours if cluster else None,
         )
         if evaluated:
             report = replace(report, evaluation=self._with_forecast(evaluated, report))

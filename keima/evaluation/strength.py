@@ -157,7 +157,8 @@ class Strength:
         with self._prepare_matches(models, beside=beside) as play:
             results = yield from play(model, pairings, seed)
         for pairing, result in zip(pairings, results, strict=True):
-            self._record_match(model, pairing.opponent, result, replace=beside)  # a killed Coach plays it again
+            # A Coach that was killed before it stored the report plays them again. Those of gating are others.
+            self._record_match(model, pairing.opponent, result, replace=self._settings.gating == "none")
         return results
 
     def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:

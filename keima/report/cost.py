@@ -26,15 +26,16 @@ def cumulative_core_hours(rows: Sequence[MetricValues]) -> list[float]:
     """Return the core hours that the workers had used by the end of each iteration.
 
     Args:
-        rows: the iterations' metrics, as metrics.jsonl has them. Earlier versions have only the sum over the workers
-            that were present, which falls when one leaves, and still earlier ones no processor time: one core for each
-            process is assumed there; the earliest counted only those that played.
+        rows: the iterations' metrics, as metrics.jsonl has them. Without a cluster, and in files of earlier versions,
+            they have only the sum over the workers that are present, which falls when one leaves. Still earlier ones
+            have no processor time: one core for each process is assumed there; the earliest counted only those that
+            played.
     """
     hours, total, before, used = list[float](), 0.0, 0.0, 0.0
     for row in rows:
         seconds = row.get("run/seconds", before)
         if ALL_CORE_HOURS in row:
-            total = max(total, row[ALL_CORE_HOURS])
+            total, used = max(total, row[ALL_CORE_HOURS]), row.get(CORE_HOURS, used)
         elif CORE_HOURS in row:
             total += max(row[CORE_HOURS] - used, 0.0)
             used = row[CORE_HOURS]

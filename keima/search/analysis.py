@@ -105,6 +105,14 @@ class AnalysisTrees:
         """Make a child of a tree's root its root."""
         make_node_root(self.trees, number, child, self._renumbered)
 
+    def is_full(self, number: int) -> bool:
+        """Return whether a tree has no room for another simulation."""
+        work = self._work
+        return bool(
+            self.trees.nodes[number, 0].visits - 1 >= self.max_simulations
+            or self.trees.searches[number].used_nodes + work.params.spare_nodes > work.max_nodes
+        )
+
     def run_simulations(self, budgets: Mapping[int, int]) -> None:
         """Search the trees with these numbers until they have as many simulations, or as many as fit into one call of
         the network.
@@ -156,11 +164,7 @@ class Analysis:
     def is_finished(self) -> bool:
         """Whether no more simulations are possible: the game is over, the position is proven, or the tree is full."""
         root = self._root
-        return (
-            self._game.terminal(self.state)
-            or bool(root.proven != UNPROVEN)
-            or self.visits >= self.shared.max_simulations
-        )
+        return self._game.terminal(self.state) or bool(root.proven != UNPROVEN) or self.shared.is_full(self._number)
 
     @property
     def value(self) -> float:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from keima.cli import crowd, join
 from keima.cluster.http.client import DoorClient, DoorRefused
-from keima.cluster.http.joining import CannotJoin, write_membership
+from keima.cluster.http.joining import CannotJoin, RunChanged, write_membership
 from keima.cluster.http.links import make_link, write_door_address
 from keima.cluster.http.protocol import DoorAddress, Link, Registration
 from keima.config.own_modules import keep_module
@@ -143,6 +144,23 @@ def test_a_machine_joins_again_where_the_run_has_other_code(tmp_path: Path, code
                 join.read_changed_run(before, membership)
         else:
             assert join.read_changed_run(before, membership) == facts
+
+
+def test_ctrl_c_while_the_run_changes_its_code_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Changed:
+        stop_requested = True
+
+        def __init__(self, *values: object, **options: object) -> None:
+            pass
+
+        def run(self, *, until: object) -> bool:
+            raise RunChanged("the run has new code")
+
+    monkeypatch.setattr(join, "JoinedMachine", Changed)
+    membership = join.Membership(link=LINK, key="k" * 43, name="anna", workers=("crowd-anna-1a2b-1",))
+    facts, said = SimpleNamespace(run_id="run", code="0" * 16, modules=()), list[str]()
+    ended = join.play(join.parse([LINK]), facts, membership, tmp_path, None, say=said.append)  # type: ignore[arg-type]
+    assert ended == 130 and not any("joins again" in line for line in said)
 
 
 @dataclass

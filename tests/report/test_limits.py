@@ -108,6 +108,16 @@ def test_core_hours_are_those_of_all_worker_processes() -> None:
     assert cumulative_core_hours([]) == []
 
 
+def test_in_a_cluster_a_worker_that_returns_does_not_count_again() -> None:
+    rows = [
+        {"run/core_hours": 4.0, "workers/core_hours": 4.0},
+        {"run/core_hours": 5.0, "workers/core_hours": 2.0},  # one is away
+        {"run/core_hours": 6.0, "workers/core_hours": 6.0},
+    ]
+    assert cumulative_core_hours(rows) == [4.0, 5.0, 6.0]
+    assert cumulative_core_hours([*rows, {"workers/core_hours": 7.0}]) == [4.0, 5.0, 6.0, 7.0], "alone again"
+
+
 def test_measured_processor_time_counts_and_stays_counted_when_a_worker_leaves() -> None:
     used = (1.0, 3.0, 2.0, 2.5)
     rows = [{"run/seconds": 100.0, "workers/processes": 9.0, "workers/core_hours": hours} for hours in used]

@@ -12,6 +12,7 @@ from keima.search.analysis import Analysis, AnalysisTrees, run_side_by_side, sim
 from keima.search.move_search import Search
 from tests.own_game import EXAMPLES
 from tests.search.naive_search import StubEvaluator
+from tests.search.test_chance import DICE
 
 CHESS, CONNECT_FOUR, TIC_TAC_TOE = load_game("chess"), load_game("connect_four"), load_game("tic_tac_toe")
 
@@ -40,6 +41,12 @@ def test_a_principal_line_ends_where_chance_is_to_move() -> None:
     assert {line.action for line in lines} == {0, 1}
     assert all(len(line.actions) == 1 for line in lines if line.action == 0), "a roll of the die follows"
     assert all(0 <= action < pig.num_actions for line in lines for action in line.actions)
+
+
+def test_an_analysis_ends_when_chained_chance_events_have_filled_its_tree(tmp_path: Path) -> None:
+    (tmp_path / "dice.py").write_text(DICE)
+    analysis = think(analysis_of(load_game(str(tmp_path / "dice.py")), most=64), 64)
+    assert analysis.is_finished and 32 < analysis.visits < 64
 
 
 def test_a_small_win_is_not_taken_for_the_best(tmp_path: Path) -> None:

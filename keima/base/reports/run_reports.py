@@ -168,7 +168,7 @@ class IterationReport:
     evaluation: EvaluationReport | None
     workers: tuple[RecordedWorker, ...]
     waits: WaitReport | None = None  # None in files of earlier versions
-    core_hours: float | None = None  # of all workers so far, with those that have left; likewise
+    core_hours: float | None = None  # of a cluster's workers so far, with those that have left
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON object."""

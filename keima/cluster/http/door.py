@@ -504,17 +504,17 @@ class Door:
     def _forget_machines(self) -> None:
         now = self._clock()
         for machine_id, report in list(self._presence.items()):
-            if now - report.heard > STALE_SECONDS:
+            if now - report.heard > STALE_SECONDS and self._presence.get(machine_id) is report:
                 self._presence.pop(machine_id, None)
         for digest, machine in list(self._machines.items()):
             roots = [self.folder / "workers" / worker for worker in machine.worker_names]
-            is_new = now - self._registered_at.get(digest, self._opened_at) < STALE_SECONDS
-            seen = max((_last_change(root / SEEN) for root in roots), default=0.0)  # 0: never
-            if is_new or machine.id in self._presence or self._wall() - seen < GONE_SECONDS:
-                continue
-            if any(WorkerFolder(root).batch_files() for root in roots):
-                continue
-            with self._guard:
+            with self._guard:  # it may register now
+                is_new = now - self._registered_at.get(digest, self._opened_at) < STALE_SECONDS
+                seen = max((_last_change(root / SEEN) for root in roots), default=0.0)  # 0: never
+                if is_new or machine.id in self._presence or self._wall() - seen < GONE_SECONDS:
+                    continue
+                if any(WorkerFolder(root).batch_files() for root in roots):
+                    continue
                 (self.folder / MACHINES / f"{machine.id}.json").unlink(missing_ok=True)
                 for root in roots:
                     self._mailboxes.pop(root.name, None)

@@ -49,7 +49,8 @@ def match_to_sgf(game: Game, match: Match, round_number: int) -> str:
     from keima.games.go.rules import score_lead
 
     opened = draw_opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
-    comments = [*[""] * match.opening_plies, OPENING_END] if match.opening_plies else []
+    plies = len(opened[0]) if opened else 0  # fewer than asked for in games that ended earlier
+    comments = [*[""] * plies, OPENING_END] if plies else []
     texts = []
     for number, moves in enumerate(match.games):
         actions = [*opened[number // 2], *moves]
