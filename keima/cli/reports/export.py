@@ -1,7 +1,7 @@
 """Write a run's newest model to a file that other people and programs can use, with a model card beside it.
 
     keima export runs/go9 go9.safetensors
-    keima export go9 go9.safetensors --benchmark results/benchmark_results.json
+    keima export go9 go9.safetensors --benchmark results/benchmark.json
 
 The card says what the network is, how it was trained, and how strong it is; add what you know of it. Existing files are
 kept, unless you say --replace.
