@@ -26,9 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report, divide_rounds, take_turns
-from keima.games import load_game
-from keima.networks.files.model import Model, describe_model, save_safetensors
-from keima.networks.network import build_network
 
 SEARCH = ("--simulations", "16")
 TRAINED = {"quickstart": "train", "games/hex7.yaml": "train, a plain game"}  # experiments
@@ -95,8 +92,8 @@ def start_program(checkout: Path, cache: Path | None, *words: str) -> Iterator[C
             process.kill()
 
 
-def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
-    """Return the measured seconds by name."""
+def measure_starts(checkout: Path, *, chess: Path, cold: bool) -> dict[str, float]:
+    """Return the measured seconds by name; ``chess`` is a network's file."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
 
@@ -112,7 +109,7 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
             found["keima gtp: its name"] = program.says(b"Keima")
             program.ask("genmove b")
             found["keima gtp: its first move"] = program.says(b"= ")
-        with call("uci", make_chess_network(Path(folder)), *SEARCH) as program:
+        with call("uci", str(chess), *SEARCH) as program:
             program.ask("go nodes 16")
             found["keima uci: its first move"] = program.says(b"bestmove")
         with call("play", "go7", "--second", *SEARCH) as program:
@@ -127,13 +124,18 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
     return found
 
 
-def make_chess_network(folder: Path) -> str:
+def make_chess_network(path: Path) -> Path:
     """Save an untrained network for chess, and return its path."""
-    game, settings = load_game("chess"), {"blocks": 2, "channels": 32}
-    path = folder / "chess.safetensors"
-    weights = build_network(game, blocks=2, channels=32).state_dict()
-    save_safetensors(path, Model(description=describe_model(game, settings, 1), weights=weights))
-    return str(path)
+    from keima.games import load_game  # only now: --help needs no PyTorch
+    from keima.networks.files.model import Model, describe_model, save_safetensors
+    from keima.networks.network import build_network
+    from keima.networks.policy_value import as_policy_value_network
+
+    game = load_game("chess")
+    network = build_network(game, blocks=2, channels=32)
+    description = describe_model(game, as_policy_value_network(network).settings(), 1)
+    save_safetensors(path, Model(description=description, weights=network.state_dict()))
+    return path
 
 
 def has_begun(run: Path) -> bool:
@@ -153,8 +155,9 @@ def main() -> None:
     arguments = parser.parse()
     rounds = 1 if arguments.quick else arguments.rounds
     checkouts = [ROOT, *([arguments.before.resolve()] if arguments.before else [])]
-    with Report(arguments) as report:
-        turns = [partial(measure_starts, each, cold=arguments.cold) for each in checkouts]
+    with Report(arguments) as report, tempfile.TemporaryDirectory() as folder:
+        chess = make_chess_network(Path(folder) / "chess.safetensors")
+        turns = [partial(measure_starts, each, chess=chess, cold=arguments.cold) for each in checkouts]
         now, *before = take_turns(turns, rounds)
         title = f"Seconds until an answer, {'an empty' if arguments.cold else 'a filled'} compile cache"
         table = report.table(title, "answer", "now", "before", "before / now")

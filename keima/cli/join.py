@@ -195,7 +195,8 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
     if arguments.systemd:
         say(systemd_unit(arguments, text))
         return ENDED
-    with DoorClient(link, key=find_key(home, text)) as door:
+    key = find_key(home, text)
+    with DoorClient(link, key=key) as door:
         facts = door.read_run()
     folder = home / run_tag(facts.run_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -203,8 +204,9 @@ def join(arguments: argparse.Namespace, *, say: Callable[[str], None]) -> int:
     with RunLock(folder):
         while True:
             say(f"run {facts.run}: {facts.game}; Keima {facts.version}")
-            with DoorClient(link, key=find_key(home, text)) as door:
+            with DoorClient(link, key=key) as door:
                 membership, code_folder = become_member(arguments, text, facts, door, folder, say=say)
+            key = membership.key
             (home / LAST).write_text(folder.name, encoding="utf-8")
             if is_first:
                 run_at_low_priority()  # only now: a user who is there answers before it
@@ -275,16 +277,19 @@ def play(
     count, end = len(membership.workers), arguments.until
     workers = f"{count} worker{'s' if count > 1 else ''}"
     say(f"{membership.name} plays with {workers} at the lowest priority; Ctrl-C hands in the finished games and ends")
+
+    def is_time_up() -> bool:
+        return end is not None and datetime.now() >= end
+
     with stop_on_signals(machine):
         try:
-            over = machine.run(until=lambda: end is not None and datetime.now() >= end)
+            over = machine.run(until=is_time_up)
         except RunChanged as error:
-            is_over = machine.stop_requested or (end is not None and datetime.now() >= end)
-            if not is_over:
+            if not (machine.stop_requested or is_time_up()):
                 say(f"{error}, and this machine joins again")
                 changed = read_changed_run(facts, membership)
-            if not (is_over or machine.stop_requested):
-                return changed
+                if not machine.stop_requested:
+                    return changed
             return INTERRUPTED if machine.stop_requested else ENDED
         stays = over and arguments.stay and not machine.stop_requested
         if stays and (again := wait_for_run(facts, membership, machine, arguments.stay, until=end, say=say)):
@@ -295,6 +300,16 @@ def play(
     return INTERRUPTED if machine.stop_requested else ENDED
 
 
+def read_run(membership: Membership) -> RunFacts:
+    """Return what the run of a membership plays.
+
+    Raises:
+        DoorRefused, DoorUnreachable, WrongServer: it does not answer.
+    """
+    with DoorClient(membership.parsed_link, key=membership.key) as door:
+        return door.read_run()
+
+
 def read_changed_run(facts: RunFacts, membership: Membership) -> RunFacts:
     """Return what the run that ``facts`` were about needs now.
 
@@ -302,8 +317,7 @@ def read_changed_run(facts: RunFacts, membership: Membership) -> RunFacts:
         CannotJoin: it says the same as before.
         DoorRefused, DoorUnreachable, WrongServer: it does not answer.
     """
-    with DoorClient(membership.parsed_link, key=membership.key) as door:
-        found = door.read_run()
+    found = read_run(membership)
     if found == facts:
         raise CannotJoin("the run refuses the code that it announces: start keima join again later")
     return found
@@ -331,8 +345,7 @@ def wait_for_run(
         if time.monotonic() >= ask_at:
             ask_at = time.monotonic() + ASK_SECONDS
             try:
-                with DoorClient(membership.parsed_link, key=membership.key) as door:
-                    found = door.read_run()
+                found = read_run(membership)
                 if found.run_id == facts.run_id:
                     return found
             except DoorRefused as error:

@@ -67,6 +67,7 @@ FEWEST_RATING_GAMES, ENOUGH_RATING_GAMES, MOST_RATING_GAMES = 20, 40, 1000  # of
 # Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
 # moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
 PLIES_PER_POINT = 1200
+SETTINGS_OF_OPTIMIZER = ("training.optimizer", "training.learning_rate", "training.weight_decay")
 Sections = dict[str, dict[str, Any]]
 
 
@@ -458,9 +459,11 @@ def load_run_settings(
         )
     chosen = {key: value for key, value in flatten(proposal.settings) if key not in choice.given}
     if is_own(settings.network.type):  # it has options of its own, and perhaps no matrices for Muon
-        left = ("network.", "training.optimizer", "training.learning_rate", "training.weight_decay")
-        kept = "training.learning_rate_schedule"
-        chosen = {key: value for key, value in chosen.items() if key == kept or not key.startswith(left)}
+        chosen = {
+            key: value
+            for key, value in chosen.items()
+            if not key.startswith("network.") and key not in SETTINGS_OF_OPTIMIZER
+        }
     return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})
 
 

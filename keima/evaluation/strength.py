@@ -157,8 +157,7 @@ class Strength:
         with self._prepare_matches(models, beside=beside) as play:
             results = yield from play(model, pairings, seed)
         for pairing, result in zip(pairings, results, strict=True):
-            # A Coach that was killed before it stored the report plays them again. Those of gating are others.
-            self._record_match(model, pairing.opponent, result, replace=self._settings.gating == "none")
+            self._record_match(model, pairing.opponent, result)
         return results
 
     def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:
@@ -232,16 +231,16 @@ class Strength:
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
         return {version: path for version, path in paths.items() if path.is_file()}
 
-    def _record_match(
-        self, model: Model, opponent: Model | None, result: MatchResult, *, replace: bool = False
-    ) -> None:
+    def _record_match(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
         first, second = (
             model_player_name(model.model_version),
             model_player_name(opponent.model_version) if opponent else ANCHOR,
         )
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
-        simulations = self._settings.num_simulations
-        self._ledger.add_match(first, second, **counts, num_simulations=simulations, replace=replace)
+        # A Coach that was killed before it stored the report plays them again. With gating, the same two play for that,
+        # too.
+        replace = self._settings.gating == "none"
+        self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations, replace=replace)
 
     def _update_ratings(self, results: Sequence[PairResult]) -> dict[str, tuple[float, float]]:
         ratings = {

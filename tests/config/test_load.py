@@ -148,6 +148,10 @@ def test_a_wrong_override_is_attributed_to_the_command_line(tmp_path: Path) -> N
         only_problem(tmp_path, SMALLEST, **{"run.sed": 1})
         == "command line: run.sed is not a setting; did you mean run.seed?"
     )
+    assert (
+        only_problem(tmp_path, SMALLEST, **{"search.num_simulations": "many"})
+        == 'command line: search.num_simulations: expected a whole number, found "many"'
+    )
 
 
 def test_an_override_inside_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:

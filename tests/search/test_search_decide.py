@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from keima.compilation.decorators import compiled
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.search.decide import choose_action, policy_surprise, root_value, write_move_weights
@@ -67,9 +68,16 @@ def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, *
     """Return how often each action is chosen."""
     work = make_workspace(GAME, SearchSettings(**settings), num_trees=1, simulations=1000)._replace(trees=trees)
     work.streams[0] = 7
-    array = np.array(weights, np.float32)
-    actions = [choose_action(work, 0, array, temperature) for _ in range(draws)]
-    return np.bincount(actions, minlength=len(weights))
+    counts = np.zeros(len(weights), np.int64)
+    count_choices(work, np.array(weights, np.float32), temperature, draws, counts)
+    return counts
+
+
+@compiled
+def count_choices(work: Any, weights: Any, temperature: float, draws: int, counts: Any) -> None:
+    """Count how often each action is chosen; a call from Python would unpack the workspace each time."""
+    for _ in range(draws):
+        counts[choose_action(work, 0, weights, temperature)] += 1
 
 
 def test_weights_are_visits() -> None:
@@ -210,7 +218,7 @@ def test_if_every_move_had_one_playout_all_keep_theirs() -> None:
 
 @pytest.mark.parametrize("temperature", [0.25, 0.5, 1.0, 2.0])
 def test_moves_are_drawn_by_their_weights_to_the_power_of_one_over_the_temperature(temperature: float) -> None:
-    weights, draws = [3.0, 0.0, 8.0, 1.0, 5.0], 1000
+    weights, draws = [3.0, 0.0, 8.0, 1.0, 5.0], 4000
     counts = chosen(make_root([(1, 0, 0.2, UNPROVEN)] * 5), weights, temperature, draws)
     expected = np.array(weights) ** (1 / temperature)
     expected *= draws / expected.sum()

@@ -187,7 +187,6 @@ class Checker:
         self._folder = make_folder(ledger.folder)
         self._random = random.Random(secret)
         self._networks = OrderedDict[tuple[int, str], Evaluator]()
-        self._readable = dict[int, bool]()  # by version: what its file is like
         self._references = OrderedDict[int, list[Reference]]()  # by the model that games began with
         self._waiting = dict[int, list[tuple[str, Statistics]]]()  # for references, likewise
         self._cursor = 0  # the last batch that was read
@@ -356,9 +355,6 @@ class Checker:
         scores: list[float | None] = [
             1.0 if models else self._score_unknown(chosen) for chosen, models in zip(games, needed, strict=True)
         ]
-        for index, models in enumerate(needed):
-            if not all(map(self._is_readable, models)):
-                scores[index] = None
         for terms, number_type in self._attempts():
             left = [
                 index
@@ -369,7 +365,8 @@ class Checker:
                 break
             found = self._search_again([(games[index], needed[index]) for index in left], terms, number_type)
             for index, differences in zip(left, found, strict=True):
-                scores[index] = min(scores[index] or 0.0, score_game(differences))
+                is_whole = differences.keys() >= {*needed[index]}
+                scores[index] = min(scores[index] or 0.0, score_game(differences)) if is_whole else None
         return scores
 
     def _attempts(self) -> Iterator[tuple[Terms, str]]:
@@ -387,27 +384,23 @@ class Checker:
     def _search_again(
         self, games: Sequence[tuple[ChosenGame, Sequence[int]]], terms: Terms, number_type: str
     ) -> list[dict[int, Differences]]:
-        """Search each of the games with each of its models, all games of a model side by side."""
+        """Search each of the games with each of its models, all games of a model side by side; models whose files are
+        damaged or gone are left out.
+        """
         found: list[dict[int, Differences]] = [{} for _ in games]
         for version in sorted({version for _, models in games for version in models}):
             indices = [index for index, (_, models) in enumerate(games) if version in models]
             records = [games[index][0].record for index in indices]
-            evaluate = self._load_network(version, number_type, max_batch=GAMES_TOGETHER * terms.search.leaves_per_tree)
+            most = GAMES_TOGETHER * terms.search.leaves_per_tree
+            try:
+                evaluate = self._load_network(version, number_type, max_batch=most)
+            except (FileNotFoundError, ValueError) as error:
+                log.warning("games of model %d cannot be checked: %s", version, error)
+                continue
             searched = search_games(self._game, evaluate, terms.search, records)
             for index, differences in zip(indices, searched, strict=True):
                 found[index][version] = differences
         return found
-
-    def _is_readable(self, version: int) -> bool:
-        """Return whether the file of a model is intact, when it was first read."""
-        if version not in self._readable:
-            try:
-                load_model_file(model_path(self._ledger.folder, version))
-                self._readable[version] = True
-            except (FileNotFoundError, ValueError) as error:
-                log.warning("games of model %d cannot be checked: %s", version, error)
-                self._readable[version] = False
-        return self._readable[version]
 
     def _load_network(self, version: int, number_type: str, *, max_batch: int) -> Evaluator:
         key = (version, number_type)

@@ -8,6 +8,7 @@ import pytest
 from keima.coach.crowd.checker import Checker
 from keima.coach.crowd.limits import CHECK_LIMITS
 from keima.coach.crowd.verdicts import STATE, VERDICTS, VerdictReader, make_folder
+from keima.data.ledger_rows import model_path
 from tests.coach.crowd.crowd import BATCH, LIARS, Play, check_all, open_run, play_honestly
 
 MOST_GAMES = 200  # before which a liar must be found
@@ -96,6 +97,17 @@ def test_changes_of_the_model_within_games_are_no_lies(tmp_path: Path) -> None:
         check_all(checker)
         averages = {worker: record.scores.average for worker, record in checker.workers.items()}
         assert max(averages.values()) < 0.04, averages
+        assert VerdictReader(tmp_path).read_new() == {}
+
+
+def test_games_of_a_damaged_model_are_not_checked_and_the_others_are(tmp_path: Path) -> None:
+    with open_run(tmp_path, versions=3) as run, run.checker(share=0.5) as checker:
+        model_path(tmp_path, 2).write_bytes(b"damaged")
+        for worker, version in (("crowd-a-1", 2), ("crowd-b-1", 3)):
+            run.send(worker, run.play(worker, BATCH, version=version))
+        check_all(checker)
+        assert checker.workers["crowd-a-1"].scores.observations == 0
+        assert checker.workers["crowd-b-1"].scores.observations > 0
         assert VerdictReader(tmp_path).read_new() == {}
 
 
