@@ -109,3 +109,5 @@ def test_detected_faults_are_distinguished_from_survivors() -> None:
     killed = judged("ask_seconds: float", "frozen_seconds: float")
     assert killed.returncode == 0, killed.stdout + killed.stderr
     assert "| 2 | 2 | 2 | 100.0% |" in killed.stdout
+    of_a_function = judged("bound = min(timing.retry_seconds", "return draw * min(bound")
+    assert "| 11 | 11 | 11 | 100.0% |" in of_a_function.stdout, of_a_function.stdout + of_a_function.stderr
