@@ -56,7 +56,7 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
             for _ in range(max(1, num_simulations // (phases * considered))):
                 sequence += [visits] * considered
                 visits += 1
-            considered = max(2, considered // 2) if row > 1 else 1
+            considered = max(2, considered // 2)  # one move has all simulations in its first phase
         table[row, :num_simulations] = sequence[:num_simulations]
     return table
 

@@ -262,6 +262,25 @@ def test_the_largest_possible_part_is_determined_beforehand_without_a_trace() ->
     assert all(parameter.grad is None for parameter in learner.network.parameters())
 
 
+def test_while_it_is_determined_a_rank_norms_alone_and_afterwards_with_the_others() -> None:
+    learner = small_learner(ranks=Ranks())
+    seen, losses = [], learner.losses
+
+    def noting(batch: TensorBatch) -> Losses:
+        seen.append(learner.layout.ranks)
+        return losses(batch)
+
+    learner.losses = noting  # type: ignore[method-assign]
+    learner.find_micro_batch(copy_to_device(random_batch(CONNECT_FOUR, 64), learner.device), 64)
+    assert seen == [ALONE] and learner.layout.ranks is learner.ranks is not ALONE
+
+
+def test_an_error_that_is_not_for_want_of_memory_is_raised() -> None:
+    learner = with_memory_for(small_learner(), 40, RuntimeError("the shapes do not fit"))
+    with pytest.raises(RuntimeError, match="the shapes do not fit"):
+        learner.find_micro_batch(copy_to_device(random_batch(CONNECT_FOUR, 64), learner.device), 64)
+
+
 @pytest.mark.slow
 def test_mixed_precision_learns_what_float32_learns() -> None:
     losses = []

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from keima.config.sections.network import NetworkSettings
 from keima.games import load_game
 from keima.learning.learner import Learner
+from keima.learning.ranks.process_group import Ranks
 from keima.networks.growth import enlarge_weights
 from keima.networks.network import build_network
 from keima.play.network_loader import find_arguments
@@ -79,6 +80,14 @@ def test_a_learner_goes_on_with_a_larger_network(optimizer: str) -> None:
     again = Learner(build_network(GAME, blocks=4, channels=12), device="cpu", batch_size=64, optimizer=optimizer)
     again.restore(large.state())
     assert large.train(window, 2, 1).loss == again.train(window, 2, 1).loss
+
+
+def test_a_larger_network_is_trained_by_the_same_ranks_in_the_same_parts() -> None:
+    ranks = Ranks()
+    small = Learner(build_network(GAME, blocks=1, channels=8), device="cpu", ranks=ranks, norm_batch=16, micro_batch=32)
+    large = small.grow(build_network(GAME, blocks=2, channels=8))
+    assert (large.ranks, large.norm_batch, large.micro_batch) == (ranks, 16, 32)
+    assert large.settings == small.settings
 
 
 def test_the_first_steps_of_new_weights_are_no_longer_than_those_of_the_others() -> None:

@@ -123,3 +123,4 @@ def test_sequential_halving_counts_visits_like_the_published_implementation() ->
         table = halving_schedule(32, num_simulations, columns=210)
         for considered in range(1, 33):
             assert table[considered, :num_simulations].tolist() == considered_visits(considered, num_simulations)
+        assert table.shape == (33, 210) and not table[0].any() and not table[:, num_simulations:].any()
