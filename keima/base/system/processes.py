@@ -134,6 +134,8 @@ def end_program(program: "subprocess.Popen[bytes]", seconds: float) -> None:
     """Ask a program that was started to end, and kill it if it has not after so many seconds."""
     program.terminate()
     wait_or_kill(program, seconds)
+    if program.stdin:
+        program.stdin.close()
 
 
 def wait_or_kill(program: "subprocess.Popen[bytes]", seconds: float) -> None:

@@ -20,13 +20,14 @@ others has the games withdrawn that it has not begun.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
 STRAGGLER_FACTOR = 3.0  # a straggler takes this many times as long as the others ...
 SURPLUS = 2.0  # ... and has this many times the games that it would be granted now
 MIN_GRANT = 1 / 16  # of what a worker may have ahead; it gets no smaller grant
+FORGET_SECONDS = 86_400.0  # after which the speed of a worker that stays away is not remembered
 START_GAMES = 4  # games for each parallel game of a worker before it has been measured
 FREE = 0.999  # a worker that plays at least this part of the time is not paced
 
@@ -50,6 +51,7 @@ class WorkerHistory:
     speed: float = 0.0  # smoothed
     owed: float = 0.0  # games that a paced worker must still finish for its share; negative: it is ahead
     in_hand: float = 0.0  # granted and not finished, smoothed: its answer to a grant lags by this many games
+    seen: float = 0.0  # when it was Active last, by a monotonic clock
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def balance_games(
 
     Args:
         before: the result of the last call; ``Balance()`` at first.
-        workers: by name. Of a worker that is left out, such as one that is Offline, only the speed is remembered.
+        workers: by name. Of a worker that is left out, such as one that is Offline, only the speed is remembered, for a
+            day.
         now: seconds by a monotonic clock.
         ahead: games per worker, on average, that are granted and not finished; 0: grant none now.
         batch_games: games in a transfer; every worker has at least one batch ahead.
@@ -159,7 +162,11 @@ def _measured_histories(before: Balance, workers: Mapping[str, WorkerLoad], now:
     finished.
     """
     keep = 0.5 ** (max(now - before.time, 0.0) / HALF_LIFE)
-    parts = {name: WorkerHistory(finished=-1, speed=part.speed) for name, part in before.histories.items()}
+    parts = {
+        name: WorkerHistory(finished=-1, speed=part.speed, seen=part.seen)
+        for name, part in before.histories.items()
+        if now - part.seen < FORGET_SECONDS
+    }
     for name, worker in workers.items():
         old = before.histories.get(name)
         left = float(worker.granted - worker.finished)
@@ -168,17 +175,15 @@ def _measured_histories(before: Balance, workers: Mapping[str, WorkerLoad], now:
             keep * earlier + (1 - keep) * worker.speed if earlier > 0 and worker.speed > 0 else worker.speed or earlier
         )
         if old is None or old.finished < 0:
-            parts[name] = WorkerHistory(finished=worker.finished, speed=speed, in_hand=left)
+            parts[name] = WorkerHistory(finished=worker.finished, speed=speed, in_hand=left, seen=now)
         else:
             in_hand = keep * old.in_hand + (1 - keep) * left
-            parts[name] = WorkerHistory(finished=old.finished, speed=speed, owed=old.owed, in_hand=in_hand)
+            parts[name] = replace(old, speed=speed, in_hand=in_hand, seen=now)
     return parts
 
 
 def _updated_history(part: WorkerHistory, worker: WorkerLoad, owed: float) -> WorkerHistory:
-    return WorkerHistory(
-        finished=max(part.finished, worker.finished), speed=part.speed, owed=owed, in_hand=part.in_hand
-    )
+    return replace(part, finished=max(part.finished, worker.finished), owed=owed)
 
 
 def _newly_finished_games(part: WorkerHistory, worker: WorkerLoad) -> int:

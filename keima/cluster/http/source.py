@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "keima.web.door"
 OUTPUT = "door.log"  # of the door's process, in the crowd's folder
+OUTPUT_BYTES = 2**20  # of that file; its lines are in the run's log too
 SLOTS_SECONDS = 2.0  # between two looks for machines that have joined or left
 CHECK_SECONDS = 1.0  # between two looks at the door's process
 RESTART_SECONDS = (1.0, 60.0)  # until it is started again: at first, and at most
@@ -221,7 +222,8 @@ class _DoorProcess:
         self._delay = min(2 * self._delay, RESTART_SECONDS[1])
 
     def _start(self) -> None:
-        with self._output.open("wb") as output:
+        self._output.unlink(missing_ok=True)
+        with self._output.open("ab") as output:  # so that the process writes to its end, also when it is emptied
             self._printed = 0
             self._process = subprocess.Popen(
                 [*program_of(PROGRAM), str(self._run_dir)],
@@ -242,6 +244,9 @@ class _DoorProcess:
             return
         whole = text[: text.rfind(b"\n") + 1]
         self._printed += len(whole)
+        if self._printed > OUTPUT_BYTES and not text:  # all is passed on
+            os.truncate(self._output, 0)
+            self._printed = 0
         for line in whole.decode("utf-8", "replace").splitlines():
             self._log_event(line)
 

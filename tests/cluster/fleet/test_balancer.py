@@ -228,6 +228,9 @@ def test_a_worker_that_was_away_starts_again_with_its_old_speed() -> None:
     assert decisions["away"].speed == 6.0
     assert state.histories["away"].owed == 0.0
     assert state.histories["away"].in_hand == 50.0
+    for hours, known in ((23, True), (25, False)):
+        state, _ = balance_games(state, {"here": here}, 4.0 + 3600.0 * hours, ahead=200, batch_games=10)
+        assert ("away" in state.histories) == known, "or a crowd's histories would grow for weeks"
 
 
 # Simulated fleets.

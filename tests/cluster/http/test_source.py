@@ -2,6 +2,7 @@
 
 import errno
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from keima.cluster.http import source
 from keima.cluster.http.source import CrowdProcessManager
 from tests.cluster.http.test_door import Rig
+from tests.lab.processes import wait_until
 
 
 class Looks:
@@ -69,3 +71,33 @@ def test_a_door_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
     for _ in range(2):
         assert door.step() > 0
     assert len(said) == 1 and "Cannot allocate memory" in said[0] and "opened again in 1 s" in said[0]
+
+
+TALKATIVE = """
+import pathlib, sys, time
+log = pathlib.Path(sys.argv[1], "door.log")
+print("a line\\n" * 200_000, flush=True)
+while log.stat().st_size:
+    time.sleep(0.01)
+print("and more", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_the_door_prints_is_passed_on_and_its_file_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "program_of", lambda name: [sys.executable, "-c", TALKATIVE])
+    said = list[str]()
+    door = source._DoorProcess(tmp_path, tmp_path / "door.log", said.append)
+
+    def hears_more() -> bool:
+        door.step()
+        return "and more" in said
+
+    try:
+        wait_until(hears_more, "its last line")
+    finally:
+        door.end()
+    assert said.count("a line") == 200_000
+    assert (tmp_path / "door.log").stat().st_size < 100
