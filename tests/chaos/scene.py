@@ -11,7 +11,7 @@ from typing import Any
 
 from keima.cli.reports.audit import audit
 from keima.data.ledger import read_ledger
-from keima.data.packs import games_path
+from keima.data.packs import read_batch_file
 from keima.worker.worker_folder import is_batch_of_run
 from tests.lab.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.lab.hosts import Host, Hosts, running_hosts
@@ -119,13 +119,13 @@ class Scene:
         return [pid for pid in host.pids() if command(pid).startswith(text) and state(pid) not in "ZX"]
 
     def a_received_batch(self, *, of: Host | None = None) -> tuple[str, bytes] | None:
-        """Return a batch in the ledger and its file."""
+        """Return a batch in the ledger and its file; of a worker that was silent for long, it may be in a pack."""
         with read_ledger(self.driver.run_dir) as ledger:
             rows = [row for row in ledger.received_batches() if of is None or row.worker == of.name][-20:]
         if not rows:
             return None
-        chosen = self.chance.choice(rows).id
-        return chosen, games_path(self.driver.run_dir, chosen).read_bytes()
+        chosen = self.chance.choice(rows)
+        return chosen.id, read_batch_file(self.driver.run_dir, chosen)
 
     def granted(self, host: Host) -> tuple[int, int]:
         """Return a worker's granted games, and the number up to which all are delivered."""

@@ -42,6 +42,7 @@ from tests.small_run import GAME, model_bytes
 BATCH_GAMES = 10
 SETTLE_SECONDS = 180.0
 SESSION_SECONDS = 0.5
+KEPT = 50  # batches that may be sent again
 log = logging.getLogger(__name__)
 
 
@@ -98,6 +99,8 @@ class RecordingClient(DoorClient):
         super().send_batch(worker, name, data, sha256, offset=offset)
         self.acknowledged[name] = sha256
         self.batches[name] = (worker, data)
+        while len(self.batches) > KEPT:
+            del self.batches[next(iter(self.batches))]
 
     def fetch_file(self, worker: str, file: Any, path: Path) -> None:
         """See ``DoorClient``."""
@@ -117,7 +120,7 @@ class Campaign:
         self.acknowledged: dict[str, str] = {}
         self.batches: dict[str, tuple[str, bytes]] = {}
         self.seen: dict[str, str] = {}
-        self.delivered: dict[str, int] = {}
+        self.begins: dict[str, set[int]] = {}  # by worker: the first games of what was received
         self.version = 1
         self.wall_offset = 0.0
         self.disk_full_until = 0.0
@@ -207,7 +210,7 @@ class Campaign:
 
     def _count(self) -> None:
         for worker in self.fleet.workers:
-            here = self.delivered.get(worker, 0)
+            here = self._delivered(worker)
             self.fleet.grant(worker, granted=here + 10 * BATCH_GAMES, delivered=here)
         for pending in self.fleet.collect():
             data, name = pending.fetch(2**24), pending.file_name
@@ -215,12 +218,26 @@ class Campaign:
             if name in self.seen:
                 assert self.seen[name] == sha256(data), f"{name} came again with other content"
                 self.counts["received again"] += 1
-            else:
-                assert first == self.delivered.get(pending.worker, 0), f"{name} is not the next of {pending.worker}"
+            else:  # a small batch may come before an earlier large one
+                begins = self.begins.setdefault(pending.worker, set())
+                assert first not in begins, f"{name} is another batch of the same games"
                 assert data.startswith(f"{pending.worker} {first} ".encode()), f"{name} has other content"
                 self.seen[name] = sha256(data)
-                self.delivered[pending.worker] = first + BATCH_GAMES
-            self.fleet.release(pending, delivered=self.delivered[pending.worker])
+                begins.add(first)
+            self.fleet.release(pending, delivered=self._delivered(pending.worker))
+
+    def _delivered(self, worker: str) -> int:
+        """Return the number after a worker's last received game."""
+        return max(self.begins.get(worker, ()), default=-BATCH_GAMES) + BATCH_GAMES
+
+    def _gaps(self) -> list[str]:
+        """Return the batches that are missing between those that were received."""
+        return [
+            f"{first} of {worker}"
+            for worker, begins in self.begins.items()
+            for first in range(0, max(begins), BATCH_GAMES)
+            if first not in begins
+        ]
 
     # Faults.
 
@@ -359,7 +376,7 @@ class Campaign:
         self.heal.clear()
         self.disk_full_until, self.wall_offset = 0.0, 0.0
         until = time.monotonic() + SETTLE_SECONDS
-        while missing := [name for name in self.acknowledged if name not in self.seen]:
+        while missing := [name for name in self.acknowledged if name not in self.seen] or self._gaps():
             assert time.monotonic() < until, f"acknowledged and lost: {missing[:5]}"
             self.step()
         for name, digest in self.acknowledged.items():
