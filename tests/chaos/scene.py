@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,11 @@ class Scene:
         return lambda: any(text in problem for problem in audit(self.driver.run_dir, quick=True).problems)
 
     def fill_main_disk(self) -> None:
-        free = shutil.disk_usage(self.main_disk).free
         with (self.main_disk / BALLAST).open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, free - 2**16))
+            for _ in range(5):
+                free = shutil.disk_usage(self.main_disk).free - 2**16
+                with suppress(OSError):  # the run has taken some of it meanwhile
+                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), max(1, free))
         with (self.main_disk / f"{BALLAST}.rest").open("wb", buffering=0) as rest:
             try:
                 while rest.write(bytes(4096)):

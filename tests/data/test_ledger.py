@@ -394,6 +394,11 @@ def test_iterations_matches_ratings_and_events_are_kept(ledger: Ledger) -> None:
     assert ledger.iterations() == [{"iteration": 1, "loss": None}, {"iteration": 2, "loss": 0.25}]
     ledger.add_match("2", "random", wins=8, draws=1, losses=1, num_simulations=64)
     assert ledger.matches() == [("2", "random", 8, 1, 1, 64)]
+    for first, second in (("2", "1"), ("3", "random"), ("2", "random")):
+        ledger.add_match(first, second, wins=5, draws=0, losses=5, num_simulations=64)
+    ledger.add_match("2", "random", wins=9, draws=0, losses=1, num_simulations=64, replace=True)
+    others = [("2", "1", 5, 0, 5, 64), ("3", "random", 5, 0, 5, 64)]
+    assert ledger.matches() == [*others, ("2", "random", 9, 0, 1, 64)]
     ledger.set_ratings({"2": (310.0, 25.0), "random": (0.0, 0.0)})
     ledger.set_ratings({"2": (320.0, 20.0)})
     assert ledger.ratings() == {"2": (320.0, 20.0), "random": (0.0, 0.0)}

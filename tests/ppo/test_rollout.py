@@ -139,6 +139,8 @@ def test_rollouts_have_the_values_returns_and_advantages_that_define_them(scaled
         np.testing.assert_array_equal(rollout.starts[1:].numpy(), ends[:-1])
     ends = np.argwhere(worlds.ended[begin : begin + steps])
     assert [episode.metrics["score"] for episode in rollout.episodes] == [begin + t + b for t, b in ends]
+    count, mean, squares = acting.network.seen_returns[:, 0].tolist()
+    assert (mean, squares / count) == pytest.approx((np.mean(reference.earned), np.var(reference.earned)), rel=1e-3)
 
 
 def test_advantages_are_the_sums_that_define_them() -> None:

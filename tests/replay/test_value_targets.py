@@ -43,21 +43,24 @@ def targets_of(
         step=step, current_player=lambda state: players[int(state[0])] if state[0] < len(players) else 0
     )
     rules.returns = write_returns
-    count = len(players)
     games = SearchedGames(
-        lengths=np.array([count], np.int32),
+        lengths=np.array([len(players)], np.int32),
         returns=np.array([returns], np.float32),
-        actions=np.zeros(count, np.uint16),
+        actions=np.zeros(len(players), np.uint16),
         root_values=np.array(root_values, np.float32),
-        random=np.array(random if random is not None else [False] * count),
+        random=np.array(random if random is not None else [False] * len(players)),
     )
-    found = np.zeros((count, 1), np.float32)
-    start = np.zeros(1, np.uint64)
+    return write_targets(rules, games, ReturnParams(td_lambda=td_lambda, discount=discount))[:, 0].tolist()
+
+
+def write_targets(rules: Any, games: SearchedGames, params: ReturnParams) -> Any:
+    """Return the targets of games that begin at 0."""
+    found = np.zeros((len(games.actions), games.returns.shape[1] if games.returns.shape[1] > 2 else 1), np.float32)
     write = getattr(
         write_value_targets, "py_func", write_value_targets
     )  # which is the function where it is interpreted
-    write(rules, start, games, ReturnParams(td_lambda=td_lambda, discount=discount), found)
-    return found[:, 0].tolist()
+    write(rules, np.zeros(1, np.uint64), games, params, found)
+    return found
 
 
 def test_a_value_changes_its_sign_only_where_the_other_player_moves_next() -> None:
@@ -99,6 +102,40 @@ def test_what_follows_a_random_mistake_says_nothing_of_the_position_before() -> 
     """
     found = targets_of([0, 1, 0], returns=[1.0, -1.0], root_values=[-0.8, 0.9, 0.1], random=[True, True, False])
     assert found == pytest.approx([-0.85, 0.9, 0.55])
+
+
+def test_what_follows_a_random_move_in_a_game_for_points_never_counts() -> None:
+    found = targets_of([0, 0], returns=[9.0], root_values=[1.0, 5.0], scores=[4.0, 9.0], random=[True, False])
+    assert found == pytest.approx([1.0, 0.5 * 5 + 0.5 * 5])
+
+
+@pytest.mark.parametrize("num_players", [1, 2, 3])
+def test_each_game_has_the_targets_that_it_has_alone(num_players: int) -> None:
+    def step(state: Any, action: int) -> None:
+        state[0] += 1 + action
+
+    def write_returns(state: Any, into: Any) -> None:
+        into[0] = state[0]
+
+    rules = SimpleNamespace(step=step, returns=write_returns, current_player=lambda state: int(state[0]) % num_players)
+    chance, lengths = np.random.default_rng(1), (2, 5, 3)
+    games = [
+        SearchedGames(
+            lengths=np.array([length], np.int32),
+            returns=chance.normal(size=(1, num_players)).astype(np.float32),
+            actions=chance.integers(0, 2, length).astype(np.uint16),
+            root_values=chance.normal(size=length).astype(np.float32),
+            random=chance.random(length) < 0.3,
+        )
+        for length in lengths
+    ]
+    params = ReturnParams(td_lambda=0.7, discount=0.9)
+    together = SearchedGames(*(np.concatenate(columns) for columns in zip(*games, strict=True)))
+    alone = np.concatenate([write_targets(rules, each, params) for each in games])
+    assert np.array_equal(write_targets(rules, together, params), alone)
+    if num_players == 3:
+        seats = np.concatenate([[0], 1 + games[0].actions[:1]]) % 3
+        assert np.array_equal(alone[:2], [np.roll(games[0].returns[0], -seat) for seat in seats])
 
 
 @pytest.mark.parametrize(("after", "is_mistake"), [(-0.45, False), (0.45, True)])

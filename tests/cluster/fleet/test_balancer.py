@@ -173,6 +173,20 @@ def test_a_light_worker_owes_its_share_of_what_the_heavy_ones_finish_and_idles_e
     assert state.histories["light"].owed == 0.0, "nobody is there to keep up with"
 
 
+def test_a_slow_light_worker_gets_single_games() -> None:
+    heavy = WorkerLoad(finished=0, granted=0, speed=2.0, weight=4.0)
+    light = WorkerLoad(finished=0, granted=0, speed=0.1)
+    state, _ = balance_games(Balance(), {"heavy": heavy, "light": light}, 0.0, ahead=200, batch_games=10)
+    heavy = replace(heavy, finished=48, granted=48)
+    state, decisions = balance_games(state, {"heavy": heavy, "light": light}, 2.0, ahead=200, batch_games=10)
+    assert state.histories["light"].owed == pytest.approx(0.6), "an eightieth of 48 games"
+    assert decisions["light"].grant == 1
+
+
+def test_a_measured_worker_has_a_game_for_each_of_its_parallel_games() -> None:
+    assert decide({"a": WorkerLoad(finished=0, granted=0, speed=2.0, parallel_games=64)}, ahead=30)["a"].grant == 64
+
+
 def test_what_a_worker_played_before_it_was_measured_counts_as_far_as_it_was_too_much() -> None:
     heavy = WorkerLoad(finished=0, granted=0, speed=2.0, weight=4.0)
     state = Balance()

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from keima.base.system.threads import SteppingThread
 
@@ -25,7 +25,6 @@ class BadNetwork:
     drops: bool = False  # all open connections, once
     bytes_per_second: float | None = None
     connections: int = 0
-    seen: bytearray = field(default_factory=bytearray)  # from clients, as sent
 
 
 @contextmanager
@@ -41,6 +40,7 @@ def bad_network(to_port: int) -> Iterator[BadNetwork]:
         other = pairs.pop(one)[0]
         pairs.pop(other, None)
         for each in (one, other):
+            counts.pop(each, None)
             with suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset, do not end
             each.close()
@@ -74,8 +74,6 @@ def bad_network(to_port: int) -> Iterator[BadNetwork]:
             if not data:
                 close(each)
                 return
-            if is_client:
-                state.seen += data
             if state.is_black_hole:
                 return
             if limit is not None and counts[each] + len(data) > limit:
