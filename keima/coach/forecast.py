@@ -257,6 +257,14 @@ def is_of_game(ledger: Ledger, game: Game) -> bool:
     return (ledger.game, dict(ledger.options)) == (game.name, dict(game.options))
 
 
+def keep_for_forecast(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an iteration's report that forecasts use: a long run has many, with all their workers."""
+    kept = {name: report[name] for name in ("model_version", "seconds", "total_positions", "total_games")}
+    measured = report["evaluation"]
+    names = ("model_version", "score", "search_error", "search_error_margin")
+    return kept | {"evaluation": measured and {name: measured[name] for name in names}}
+
+
 def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     """Return the laws of a game that earlier runs of it have measured; other and damaged runs are passed over.
 
@@ -267,7 +275,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
     laws = dict[str, Law]()
     for folder in runs:
         with suppress(*UNREADABLE), read_ledger(folder) as ledger:
-            if not is_of_game(ledger, game) or not (rows := ledger.iterations()):
+            if not is_of_game(ledger, game) or not (rows := [*map(keep_for_forecast, ledger.read_iterations())]):
                 continue
             settings = load_settings(folder / "config.yaml")
             found = read_measurements(

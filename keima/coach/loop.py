@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from keima.base.files import read_limited, write_atomically
 from keima.base.reports.run_reports import (
@@ -33,7 +33,7 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
-from keima.coach.forecast import Law, add_forecast, forecast_end
+from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
 from keima.coach.ranks.leading import send_command
@@ -113,6 +113,7 @@ class Coach:
         self.window, self.checkpoints, self.evaluation = window, checkpoints, evaluation
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested, self._laws = False, laws
+        self._measured: dict[int, dict[str, Any]] | None = None  # by iteration: what forecasts use, once one was made
         self.model: Model | None = None  # in self-play
         self._retries, self._turns = RetryLog(self.log_event), Turns(MEASURING_SHARE)
         self.receiving = Receiving(
@@ -286,7 +287,7 @@ class Coach:
     def publish(self) -> None:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
         self._waiting.enter_phase("publishing")
-        version = max((row.version for row in self.ledger.models()), default=0) + 1
+        version = self.ledger.newest_model_version() + 1
         description = describe_model(self.game, self.settings.network.arguments(self.state.grown), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
@@ -364,13 +365,16 @@ class Coach:
         )
         if evaluated:
             report = replace(report, evaluation=self._with_forecast(evaluated, report))
+        if self._measured is not None:
+            self._measured[report.iteration] = keep_for_forecast(report.as_dict())
         self.persist(
             f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
         )
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
             self.persist("a checkpoint", self.save)
         with self._retries.log_failures("older files", "older games and models cannot be put away now"):
-            pack_old_batches(self.ledger)
+            while pack_old_batches(self.ledger):
+                pass
             thin_models(self.ledger, self.settings.run.keep_models)
         report_iteration(self.observers, report)
         return report
@@ -380,7 +384,11 @@ class Coach:
         seconds = self.bounds.total_seconds(report.iteration)
         if seconds is None or self.bounds.is_reached_after(report.iteration):
             return evaluated
-        rows, results = [*self.ledger.iterations(), report.as_dict()], read_match_results(self.ledger)
+        if self._measured is None:
+            found = self.ledger.read_iterations()
+            self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
+        earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]
+        rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_match_results(self.ledger)
         decays = self.settings.training.learning_rate_schedule == "cosine"
         points = self.game.height * self.game.width
         expected = forecast_end(rows, results, points=points, seconds=seconds, decays=decays, laws=self._laws)

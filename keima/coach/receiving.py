@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from keima.coach.tally import IterationTally
 from keima.config.schema import Settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
+from keima.data.ledger_rows import BatchRow
 from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_batches
 from keima.data.records import GameBatch
 from keima.games import Game
@@ -23,6 +24,7 @@ from keima.replay.window import ReplayWindow, sampling_weights
 
 log = logging.getLogger(__name__)
 
+ROWS_TOGETHER = 1000  # of the ledger, that are read together
 BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
 
 
@@ -139,6 +141,12 @@ class Receiving:
         self._window.resize(window_capacity(self._settings.training.window, self._state.total_samples))
 
 
+def _newest_first(ledger: Ledger, sequence: int) -> Iterator[BatchRow]:
+    """Yield the trusted batches up to a sequence number, the newest first: a window needs few of a long run's."""
+    for end in range(sequence, 0, -ROWS_TOGETHER):
+        yield from reversed(ledger.trusted_batches(after=max(0, end - ROWS_TOGETHER), up_to=end))
+
+
 def refill_window(
     window: ReplayWindow,
     ledger: Ledger,
@@ -153,10 +161,9 @@ def refill_window(
     """
     capacity = window_capacity(settings.training.window, state.total_samples)
     window.resize(capacity)
-    rows = ledger.trusted_batches(up_to=state.window_sequence)
     newest: list[GameBatch] = []
     samples = 0
-    for row in reversed(rows):
+    for row in _newest_first(ledger, state.window_sequence):
         batch = load_if_intact(ledger.folder, row, log_event=log_event)
         if batch is None:
             continue

@@ -242,6 +242,13 @@ class Ledger:
             "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
         )
 
+    def last_batches(self, worker: str, games: int, *, up_to: int) -> list[BatchRow]:
+        """Return the batches received of a worker's last so many games, up to a sequence number, in that order."""
+        own = "WHERE state = 'received' AND worker = ? AND sequence <= ?"
+        (last,) = self._db.execute(f"SELECT MAX(first_game) FROM batches {own}", (worker, up_to)).fetchone()
+        where = f"{own} AND first_game >= ? ORDER BY sequence"
+        return self._query_batches(where, (worker, up_to, (last or 0) - games))
+
     def count_received_games(self) -> int:
         """Return the number of games in all received batches."""
         (games,) = self._db.execute("SELECT SUM(games) FROM batches WHERE state = 'received'").fetchone()
@@ -319,6 +326,11 @@ class Ledger:
             for row in rows
         ]
 
+    def newest_model_version(self) -> int:
+        """Return the version of the last model; 0 if there is none."""
+        (version,) = self._db.execute("SELECT MAX(version) FROM models").fetchone()
+        return int(version or 0)
+
     def forget_model_files(self, versions: Iterable[int]) -> None:
         """Enter that these models have no files any more."""
         with _transaction(self._db):
@@ -333,7 +345,12 @@ class Ledger:
 
     def iterations(self) -> list[dict[str, Any]]:
         """Return the reports of all iterations in order."""
-        return [json.loads(report) for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number")]
+        return list(self.read_iterations())
+
+    def read_iterations(self) -> Iterator[dict[str, Any]]:
+        """Yield the reports of all iterations in order. All together may need much memory: each has all workers."""
+        for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number"):
+            yield json.loads(report)
 
     def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
         """Enter an event."""

@@ -123,9 +123,10 @@ def pack_old_batches(ledger: Ledger) -> Path | None:
     if len(loose) < PACKED + LOOSE:
         return None
     packed = max((last for _, last in list_packs(ledger.folder).values()), default=0)
-    rows = ledger.received_batches()
-    _remove_packed_files(ledger.folder, [row for row in rows if row.sequence <= packed], loose)
-    rows = [row for row in rows if row.sequence > packed][:-LOOSE][:PACKED]
+    rows = ledger.received_batches(after=packed)
+    recent = {f"{row.id}{SUFFIX}" for row in rows}
+    _remove_packed_files(ledger, sorted(loose - recent))
+    rows = rows[:-LOOSE][:PACKED]
     if len(rows) < PACKED:
         return None
     sizes = itertools.accumulate(row.bytes for row in rows)
@@ -164,12 +165,12 @@ def _write_pack(part: Path, folder: Path, rows: Sequence[BatchRow]) -> list[Batc
     return held
 
 
-def _remove_packed_files(folder: Path, rows: Sequence[BatchRow], loose: set[str]) -> None:
+def _remove_packed_files(ledger: Ledger, names: Sequence[str]) -> None:
     """Remove files that a pack has too, since a kill came between its writing and their removal."""
-    for row in rows:
-        name = f"{row.id}{SUFFIX}"
-        if name not in loose or (pack := _find_pack(folder, row)) is None:
+    for name in names:
+        row = ledger.batch(name.removesuffix(SUFFIX))
+        if row is None or (pack := _find_pack(ledger.folder, row)) is None:
             continue
         with suppress(CorruptBatch, FileTooLarge):
             if name in list_packed(pack) and sha256_hex(_read_packed(pack, name)) == row.sha256:
-                games_path(folder, row.id).unlink(missing_ok=True)
+                games_path(ledger.folder, row.id).unlink(missing_ok=True)

@@ -228,7 +228,7 @@ class Strength:
 
     def _model_paths(self) -> dict[int, Path]:
         """Return the existing files of published models, by ascending version."""
-        paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
+        paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models() if row.path}
         return {version: path for version, path in paths.items() if path.is_file()}
 
     def _record_match(self, model: Model, opponent: Model | None, result: MatchResult) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
-from keima.base.reports.run_reports import IterationReport, Observer, report_event
+from keima.base.reports.run_reports import Observer, report_event
 from keima.base.run_folder import STATS_NAME
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
 from keima.report.files.run_files import (
@@ -22,7 +22,7 @@ from keima.report.files.run_files import (
     read_earlier_rows,
 )
 from keima.report.files.trackers import Tracker
-from keima.report.terminal.live import LiveView, TerminalConsole
+from keima.report.terminal.live import ROWS_KEPT, LiveView, TerminalConsole
 from keima.report.terminal.plain import PlainLines
 
 logger = logging.getLogger(__name__)
@@ -51,13 +51,12 @@ def make_observers(
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(errors="replace")  # a character that the terminal lacks must not end the program
-    earlier = read_earlier_rows(run_dir / STATS_NAME)
     observers: list[Observer] = [
         StatsFile(run_dir / STATS_NAME),
         MetricsFile(run_dir / METRICS_NAME),
         EventFile(run_dir / EVENTS_FOLDER),
         ProgressFile(run_dir / PROGRESS_NAME),
-        terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),
+        terminal or _terminal_observer(out, name=name, game=game, stats=run_dir / STATS_NAME),
     ]
     shown = [shield_observer(observer) for observer in observers]
 
@@ -68,9 +67,10 @@ def make_observers(
     return [*shown, *(shield_observer(Tracker(tracker, run_dir, log_event=log_event)) for tracker in trackers)]
 
 
-def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequence[IterationReport]) -> Observer:
+def _terminal_observer(stream: TextIO, *, name: str, game: str, stats: Path) -> Observer:
     console = TerminalConsole(file=stream, highlight=False)
     if stream.isatty() and console.is_terminal and not console.is_dumb_terminal:
+        earlier = read_earlier_rows(stats, last=ROWS_KEPT)
         return LiveView(name=name, game=game, console=console, earlier=earlier)
     return PlainLines(stream)
 

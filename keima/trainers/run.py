@@ -267,7 +267,7 @@ def log_to_file(path: Path) -> Iterator[None]:
     logging.raiseExceptions = False  # a full disk would print a traceback per line
     logger = package_logger()
     level, handlers = logger.level, list(logger.handlers)
-    add_log_handler(logger, logging.FileHandler(path, encoding="utf-8"))
+    add_log_handler(logger, RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8"))
     logger.setLevel(logging.INFO)
     try:
         yield

@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.3  # between two reads of the assignment, while there is something to play
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05  # and while there is nothing
+MOST_LEASE_STEP = 30.0  # seconds between two looks that count against a lease: a machine may have been asleep or paused
 PROCESSOR_TIME_SECONDS = 10.0  # between two writes of the processor time to the disk
 RETRY_SECONDS = 2.0  # after the disk has refused finished games
 
@@ -90,7 +91,7 @@ class Worker:
         self._errors: dict[str, str] = {}  # by what went wrong
         self._retry_flush = 0.0
         self._beat = 0
-        self._lease, self._lease_seen = "", clock()
+        self._lease, self._lease_age, self._lease_checked = "", 0.0, clock()
         self._polled = -POLL_SECONDS
         self._played = False  # in the last cycle
         self._beaten = -BEAT_SECONDS
@@ -231,7 +232,7 @@ class Worker:
         if self.playing:
             self.playing.assignment = assignment
         if assignment.lease != self._lease:
-            self._lease, self._lease_seen = assignment.lease, self.clock()
+            self._lease, self._lease_age = assignment.lease, 0.0
         if first:
             ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
@@ -243,9 +244,11 @@ class Worker:
             self._accept_model(assignment)
 
     def _check_lease(self) -> None:
-        since = self.clock() - self._lease_seen
-        if self.assignment is not None and since > self.assignment.lease_seconds:
-            log.warning("no Coach has renewed the lease for %.0f s: exiting", since)
+        now = self.clock()
+        self._lease_age += min(now - self._lease_checked, MOST_LEASE_STEP)
+        self._lease_checked = now
+        if self.assignment is not None and self._lease_age > self.assignment.lease_seconds:
+            log.warning("no Coach has renewed the lease for %.0f s: exiting", self._lease_age)
             self.stopping = True
 
     def _accept_model(self, assignment: Assignment) -> None:

@@ -6,7 +6,7 @@ from keima.base.files import read_limited, write_atomically
 from keima.networks.files.container import MAX_MODEL_BYTES, Content, decode_content, encode_content
 from keima.networks.files.delta import expand_delta
 from keima.networks.files.model import Model, unpack_model
-from keima.worker.model_push import DELTA_NAME, MODEL_NAME, WholeModelNeeded
+from keima.worker.model_push import DELTA_NAME, MODEL_NAME, MODEL_PART, WholeModelNeeded
 from keima.worker.worker_folder import WorkerFolder
 
 
@@ -42,7 +42,9 @@ class ModelInbox:
                 path, encode_content(self._last, compressed=False), durable=False
             )  # can be requested again
         for path in self._folder.inbox.iterdir():
-            found = MODEL_NAME.fullmatch(path.name)
+            found, part = MODEL_NAME.fullmatch(path.name), MODEL_PART.fullmatch(path.name)
+            if part and int(part[1]) < version:  # of a transfer that was broken off, and is not continued
+                path.unlink(missing_ok=True)
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
                 path.unlink(missing_ok=True)
 

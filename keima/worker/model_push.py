@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keima.networks.files.container import Content
 
 MODEL_NAME = re.compile(r"model-([0-9]{6,})\.(model|from-[0-9]{6,}\.delta)")  # of any file of a model
+MODEL_PART = re.compile(r"model-([0-9]{6,})\..*\.part")  # of a transfer
 DELTA_NAME = re.compile(r"model-([0-9]{6,})\.from-([0-9]{6,})\.delta")
 MOST_OF_WHOLE = 0.9  # a larger delta is not worth the decoding
 KEPT_DELTAS = 4  # slow workers have few different models

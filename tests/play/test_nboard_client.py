@@ -1,5 +1,6 @@
 """The client of NBoard engines: what an engine of Othello is told, and what it may answer."""
 
+import os
 import re
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def othello() -> Game:
 
 def engine(folder: Path, answer: str) -> Path:
     return program(folder, *(line.replace("ANSWER", answer) for line in ENGINE))
+
+
+@pytest.mark.medium
+def test_what_an_engine_logs_for_days_is_not_kept_whole(othello: Game, tmp_path: Path) -> None:
+    answer = "head -c 600000 /dev/zero >&2; echo 'the end' >&2; echo '=== F5/1.25/0.3'"
+    with NboardClient([engine(tmp_path, answer)], ["set depth 4"]) as client:
+        player = NboardPlayer(othello, client, seconds=1.0)
+        for _ in range(6):
+            player.choose(othello.initial_states(1))
+        assert 600_000 <= os.fstat(client._errors.fileno()).st_size < 2_000_000
+        client._errors.seek(-8, os.SEEK_END)
+        assert client._errors.read() == b"the end\n"
 
 
 @pytest.mark.medium

@@ -107,7 +107,7 @@ def test_a_file_with_other_content_is_kept_under_another_name_and_the_list_start
 ) -> None:
     path = tmp_path / STATS_NAME
     path.write_bytes(content)
-    assert read_earlier_rows(path) == []
+    assert read_earlier_rows(path, last=9) == []
     StatsFile(path).iteration(iteration(2))
     assert [row.iteration for row in read_stats(path)] == [2]
     assert [kept.read_bytes() for kept in tmp_path.iterdir() if kept != path] == [content]

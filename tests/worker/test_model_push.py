@@ -109,10 +109,13 @@ def test_without_deltas_every_worker_is_sent_the_whole_file() -> None:
 
 def test_a_received_delta_becomes_the_model_and_a_whole_file_in_the_inbox(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), pushed(EIGHT, SEVEN))
+    broken_off = ("model-000007.model.part", "model-000007.model.1a2b.part", "model-000007.from-000006.delta.part")
+    for name in (*broken_off, "model-000009.model.part"):
+        (folder.inbox / name).write_bytes(b"half")
     inbox = ModelInbox(folder)
     assert holds(inbox.receive_model(8, EIGHT.sha256), EIGHT)
     inbox.remove_other_models(8)
-    assert in_inbox(folder) == ["model-000008.model"]
+    assert in_inbox(folder) == ["model-000008.model", "model-000009.model.part"]
     assert decode_content(folder.model_path(8).read_bytes()).sha256 == EIGHT.sha256
     assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
 

@@ -274,16 +274,31 @@ def test_a_worker_ends_when_its_lease_is_not_renewed(tmp_path: Path) -> None:
     main = Main(tmp_path, lease_seconds=100.0)
     worker = main.worker()
     main.play(worker)
-    main.now += 90.0
+
+    def go_on(seconds: float) -> None:
+        for _ in range(round(seconds / 10)):
+            main.now += 10.0
+            worker.cycle()
+
+    go_on(90.0)
     main.assign()
-    worker.cycle()
-    main.now += 90.0
-    worker.cycle()
+    go_on(90.0)
     assert not worker.stopping
-    main.now += 20.0
     (main.folder.inbox / "assignment.json").unlink()
-    worker.cycle()
+    go_on(20.0)
     assert worker.stopping
+
+
+def test_a_worker_that_was_paused_for_an_hour_goes_on_with_its_games(tmp_path: Path) -> None:
+    main = Main(tmp_path, lease_seconds=100.0)
+    worker = main.worker()
+    main.play(worker)
+    for _ in range(3):
+        main.now += 3600.0  # it was suspended with its machine; its lease was not renewed meanwhile
+        worker.cycle()
+        assert not worker.stopping
+        main.assign()
+        worker.cycle()
 
 
 def test_a_worker_told_to_stop_hands_over_its_finished_games(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ from keima.base.reports.run_reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
 from keima.report.tables import ScreenFrame
+from keima.report.terminal.live import ROWS_KEPT
 from keima.report.terminal.plain import iteration_line
 
 POLL_SECONDS = 1.0
@@ -113,7 +114,7 @@ class WatchedStats:
             seen = FileStamp.of(self.path)
             if seen == self._seen:
                 return
-            self._seen, self.rows, self.problem = seen, read_stats(self.path), ""
+            self._seen, self.rows, self.problem = seen, read_stats(self.path, last=ROWS_KEPT), ""
             self.written = seen.written
         except FileNotFoundError:
             self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"

@@ -476,9 +476,10 @@ class Fleet:
             return
         thread = self._places[worker]
         own = thread.connection.machine.parallel_games
-        thread.connection.assign(
-            worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
-        )
+        assignment = self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
+        if is_crowd_worker(worker):  # they play no matches, and nobody would empty their inboxes of players
+            assignment = assignment.model_copy(update={"players": (), "matches": ()})
+        thread.connection.assign(worker, assignment)
         if worker in self._assignments.jobs:
             thread.wake()  # the Coach is waiting for evaluation games
 

@@ -282,11 +282,23 @@ class RemoteWorker:
     def has_to_send(self) -> bool:
         """Return whether models or modules are due, which no poll carries."""
         desired = self._wanted_state() if self.claimed and not self.error else None
-        return desired is not None and (
-            self._is_model_due(desired)
-            or not self.mirror.has_players(desired.assignment, desired.players)
-            or not self.mirror.has_modules(desired.assignment)
+        return (
+            desired is not None
+            and not self._leaves_files_lying()
+            and (
+                self._is_model_due(desired)
+                or not self.mirror.has_players(desired.assignment, desired.players)
+                or not self.mirror.has_modules(desired.assignment)
+            )
         )
+
+    def _leaves_files_lying(self) -> bool:
+        """Return whether a worker that was stopped, given up or waits for its job has a model: no process would remove
+        the next ones, until its disk is full. It gets the newest once it runs.
+        """
+        tracked = self.tracked
+        lies = bool(tracked.waits_for) or (tracked.running is False and (tracked.stopped or tracked.given_up))
+        return lies and self.mirror.model is not None
 
     def send_files(self, transport: Transport, beside: Callable[[str], str | None]) -> None:
         """Send models and modules; the next poll puts the assignment that names them.

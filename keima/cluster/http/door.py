@@ -21,7 +21,7 @@ import re
 import shutil
 import time
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
@@ -130,6 +130,11 @@ class _Mailbox:
         self.accepted[name] = None
         while len(self.accepted) > KEPT_NAMES:
             del self.accepted[next(iter(self.accepted))]
+
+    def forget_batches(self, present: Collection[str]) -> None:
+        """Forget accepted batches that neither the machine nor the outbox has: nobody hands them in again."""
+        for name in [name for name in list(self.accepted) if name not in present]:
+            self.accepted.pop(name, None)
 
     def note_delivered(self, games: int, now: float) -> None:
         if not self.delivered or games != self.delivered[-1][1]:
@@ -349,6 +354,7 @@ class Door:
         here = {path.name for path in folder.batch_files()}  # first: see the module
         assignment, stamp = read_stamped(folder.inbox / "assignment.json")
         names = [each.name for each in report.outbox if is_batch_of_run(each.name, self.run_id)]
+        mailbox.forget_batches({*names, *here})
         taken = [name for name in names if name in mailbox.accepted and name not in here]
         wanted = [name for name in names if name not in mailbox.accepted and name not in here]
         found = _parse_assignment(assignment, self.run_id)
@@ -591,7 +597,7 @@ def _hash_file(path: Path) -> tuple[int, str]:
 
 def _inbox_models(folder: WorkerFolder) -> list[Path]:
     try:
-        return [path for path in folder.inbox.iterdir() if path.name.startswith("model-")]
+        return [path for path in folder.inbox.iterdir() if path.name.startswith(("model-", "player-"))]
     except FileNotFoundError:
         return []
 

@@ -398,8 +398,11 @@ class JoinedMachine:
 
     def _follow(self, member: _Member, orders: Orders) -> None:
         """Fetch files, put the assignment, and delete what is counted: in this order."""
-        for file in orders.files:
+        for file in () if member.given_up else orders.files:  # without a process, nobody would remove them
             self._put_file(member, file)
+        if orders.files:
+            needed = {file.name for file in orders.files}
+            member.files = {name: sha256 for name, sha256 in member.files.items() if name in needed}
         if orders.assignment is not None:
             self._put_assignment(member, orders)
         if orders.stamp == member.stamp:  # it counts them

@@ -84,7 +84,6 @@ class LocalProcesses(FolderBackend):
         self._dead: set[str] = set()  # workers whose games must be withdrawn before they are restarted
         self._named: set[str] = set()  # those of them that ``withdrawn`` has listed
         self._returning: set[str] = set()  # workers that have been restarted and are not ready yet
-        self._given_up: dict[str, str] = {}
         self._compiling = ""  # the last thing that the first worker reported to compile
         self._compiled = is_compiled("self_play") if compiled is None else compiled
 
@@ -118,7 +117,7 @@ class LocalProcesses(FolderBackend):
     def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that was given up has the reason."""
         heartbeats = super().heartbeats()
-        for name, reason in self._given_up.items():
+        for name, reason in self.given_up.items():
             last = heartbeats[name] or Heartbeat(
                 run_id=self.assignments.run_id, worker=name, beat=0, pid=0, state="error"
             )
@@ -149,7 +148,7 @@ class LocalProcesses(FolderBackend):
         missing = [
             name
             for name in self.folders
-            if name not in self._processes and name not in self._dead | self._given_up.keys()
+            if name not in self._processes and name not in self._dead | self.given_up.keys()
         ]
         room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
         for name in missing[:room]:
@@ -177,7 +176,7 @@ class LocalProcesses(FolderBackend):
         see = f"its log ends: {line}; see {where}" if line else f"see {where}"
         if len(recent) > self._restarts:
             times = f"{len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes"
-            self._given_up[name] = what = f"ended {times}, last with exit code {exit_code}; {see}"
+            self.given_up[name] = what = f"ended {times}, last with exit code {exit_code}; {see}"
         else:
             what = f"ended with exit code {exit_code} and is started again; {see}"
         self._log_death(name, what)
@@ -195,7 +194,7 @@ class LocalProcesses(FolderBackend):
         """Start a dead worker's successor, or if it was given up, workers that still wait for their start."""
         self._dead.remove(name)
         self._named.discard(name)
-        if name not in self._given_up:
+        if name not in self.given_up:
             self.folders[name].forget_heartbeat()
             self._returning.add(name)
             self._start_worker(name)
@@ -219,7 +218,7 @@ class LocalProcesses(FolderBackend):
 
     def _update_grantable_workers(self) -> None:
         """Update which workers may be granted games: not those being restarted, as long as there are others."""
-        left = tuple(name for name in self.folders if name not in self._given_up or name in self._dead)
+        left = tuple(name for name in self.folders if name not in self.given_up or name in self._dead)
         self.workers = (
             tuple(name for name in left if name not in self._returning or self._undelivered_games(name) > 0) or left
         )

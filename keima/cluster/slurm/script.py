@@ -38,6 +38,7 @@ until [ -r "$folder/{WORKER_SCRIPT}" ]; do
     sleep {VISIBLE_SECONDS}
 done
 cd "$folder" || exit {NOT_SHARED}
+find logs -name "slurm-*_$SLURM_ARRAY_TASK_ID.out" -mtime +1 -delete 2>/dev/null
 exec /bin/bash ./{WORKER_SCRIPT} "{SLURM_NAME}-$SLURM_ARRAY_TASK_ID"
 """
 

@@ -116,11 +116,13 @@ class FolderBackend:
             salvage_games_if_idle(WorkerFolder(outbox.parent))
         self.assignments = AssignmentBook(names, game=game, settings=settings, run_id=run_id)
         self._unwritten: set[str] = set()  # workers whose assignment could not be written
+        self.given_up: dict[str, str] = {}  # workers that will play no more, and why: nobody would empty their inboxes
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""
-        for folder in self.folders.values():
-            write_atomically(folder.model_path(version), model)
+        for name, folder in self.folders.items():
+            if name not in self.given_up:
+                write_atomically(folder.model_path(version), model)
         self.assignments.set_model(version, stored_sha256(model))
         for name in self.folders:
             self.assign(name)
@@ -197,7 +199,8 @@ class FolderBackend:
         try:
             self.folders[name].write_assignment(self.assignments.next_assignment(name))
         except OSError as error:
-            log.warning("the assignment of %s cannot be written: %s", name, error)
+            if name not in self._unwritten:  # it is tried at each poll
+                log.warning("the assignment of %s cannot be written: %s", name, error)
             self._unwritten.add(name)
         else:
             self._unwritten.discard(name)
@@ -215,7 +218,7 @@ class FolderBackend:
         """Write the model files of players into all inboxes; a worker removes those that its assignment no longer
         names.
         """
-        for folder in self.folders.values():
+        for folder in (folder for name, folder in self.folders.items() if name not in self.given_up):
             for player, data in players.items():
                 try:
                     write_atomically(folder.inbox / player.file_name, data)

@@ -8,6 +8,7 @@ newcomers, and the next one continues where it was.
 Games are chosen by numbers that workers do not know. Those workers come first of which least has been checked.
 """
 
+import itertools
 import json
 import logging
 import random
@@ -15,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from keima.base.files import read_limited, write_atomically
@@ -60,6 +61,8 @@ TRUSTED_REFERENCES = 256  # games of trusted workers that began with a model
 CROWD_REFERENCES = 16  # and of each other worker
 THINNED_MODELS = LEAST_KEPT_MODELS // 2  # a model as old as this may have lost its file; no honest game is as old
 MAX_STATE_BYTES = 2**28
+MOST_CHOSEN = 64  # games of a worker that wait for their check; where checks are too slow for all, no more are chosen
+ABSENT_SECONDS = 86_400.0  # after which the games of a worker that sends none are read again when it returns
 BEHIND_GAMES, BEHIND_SECONDS = 1000, 3600.0  # so many games that wait for their check are reported, this often
 
 
@@ -88,7 +91,8 @@ class WorkerRecord:
     order: InOrder[tuple[int, Statistics]] = field(default_factory=InOrder)
     is_resumed: bool = False
     openings: Openings = field(default_factory=make_openings)
-    chosen: list["ChosenGame"] = field(default_factory=list)
+    read_at: float = 0.0  # when its last batch was read, by a monotonic clock
+    chosen: list[tuple[BatchRow, int]] = field(default_factory=list)  # batches, and indices of games in them
     unchecked: list[tuple[BatchRow, list[int]]] = field(default_factory=list)  # in its last batches
 
     def to_json(self) -> dict[str, Any]:
@@ -198,8 +202,7 @@ class Checker:
         if self._terms[0] != terms:
             self._terms.insert(0, terms)
         del self._terms[4:]
-        self._earlier = self._list_earlier_batches()
-        self._is_judged, self._reported_at = False, -BEHIND_SECONDS
+        self._is_judged, self._reported_at, self._tidied_at = False, -BEHIND_SECONDS, time.monotonic()
 
     # The loop.
 
@@ -216,6 +219,7 @@ class Checker:
             self.save()
             self._is_judged = True
             self._report_backlog()
+            self._tidy()
         return bool(read or checked)
 
     def _report_backlog(self) -> None:
@@ -223,6 +227,23 @@ class Checker:
         if waiting >= BEHIND_GAMES and time.monotonic() - self._reported_at >= BEHIND_SECONDS:
             append_backlog(self._folder, waiting)
             self._reported_at = time.monotonic()
+
+    def _tidy(self) -> None:
+        """Forget the games of workers that have sent none for a day: megabytes each. Their evidence stays."""
+        now = time.monotonic()
+        if now - self._tidied_at < BEHIND_SECONDS:
+            return
+        self._tidied_at = now
+        for worker, record in self.workers.items():
+            if record.known and now - record.read_at >= ABSENT_SECONDS:
+                self.workers[worker] = replace(
+                    record,
+                    starts=record.known.starts,
+                    known=None,
+                    order=InOrder(),
+                    openings=make_openings(),
+                    is_resumed=True,
+                )
 
     def read_batches(self) -> int:
         """Read the next batches of the ledger; return how many."""
@@ -237,6 +258,7 @@ class Checker:
         if row.worker in SEED_ACCOUNTS.values():
             return
         record = self.workers.setdefault(row.worker, WorkerRecord())
+        record.read_at = time.monotonic()
         known = self._known_games(row.worker, record)
         if row.first_game is not None:
             known.note_batch(row.first_game, row.games)
@@ -264,7 +286,8 @@ class Checker:
     def _known_games(self, worker: str, record: WorkerRecord) -> KnownGames:
         if record.known is None:
             record.known = KnownGames(starts=list(record.starts))
-            for row in self._earlier.pop(worker, []):
+            earlier = self._ledger.last_batches(worker, WINDOW, up_to=self._cursor) if is_crowd_worker(worker) else []
+            for row in earlier:
                 assert row.first_game is not None
                 record.known.note_batch(row.first_game, row.games)
                 batch = load_if_intact(self._ledger.folder, row, log_event=log.warning)
@@ -295,9 +318,10 @@ class Checker:
         record.received += batch.num_games
         record.to_check += self._limits.games_to_check(record.received, self._share) - before
         self._random.shuffle(good)
-        count = min(len(good), int(record.to_check))
-        record.to_check -= count
-        record.chosen += [ChosenGame(worker=row.worker, record=batch.game_record(index)) for index in good[:count]]
+        due, room = int(record.to_check), MOST_CHOSEN - len(record.chosen)
+        count = min(len(good), due, room)
+        record.to_check -= due if count == room else count
+        record.chosen += [(row, index) for index in good[:count]]
         record.unchecked = [*record.unchecked, (row, good[count:])][-KEPT_BATCHES:]
 
     # Searching again.
@@ -325,22 +349,24 @@ class Checker:
         taken = list[ChosenGame]()
         for record in waiting:
             count = min(GAMES_OF_WORKER, GAMES_TOGETHER - len(taken))
-            taken += record.chosen[:count]
+            taken += self._load_games(record.chosen[:count])
             del record.chosen[:count]
         return taken
+
+    def _load_games(self, chosen: Sequence[tuple[BatchRow, int]]) -> Iterator[ChosenGame]:
+        """Yield these games, as far as their batches are intact."""
+        for row, games in itertools.groupby(chosen, key=lambda each: each[0]):
+            if batch := load_if_intact(self._ledger.folder, row, log_event=log.warning):
+                yield from (ChosenGame(worker=row.worker, record=batch.game_record(index)) for _, index in games)
 
     def _choose_more(self, record: WorkerRecord) -> None:
         """Choose more games of a suspicious worker's last batches."""
         while record.unchecked and not record.chosen:
             row, indices = record.unchecked[-1]
-            batch = load_if_intact(self._ledger.folder, row, log_event=log.warning) if indices else None
-            if batch is None:
-                record.unchecked.pop()
-                continue
-            record.chosen = [
-                ChosenGame(worker=row.worker, record=batch.game_record(index)) for index in indices[:GAMES_OF_WORKER]
-            ]
+            record.chosen = [(row, index) for index in indices[:GAMES_OF_WORKER]]
             del indices[:GAMES_OF_WORKER]
+            if not indices:
+                record.unchecked.pop()
 
     def score_games(self, games: Sequence[ChosenGame], versions: Sequence[int]) -> list[float | None]:
         """Return how far these games are from their searches; None where the models' files are lost or damaged.
@@ -378,7 +404,7 @@ class Checker:
 
     def _score_unknown(self, chosen: ChosenGame) -> float | None:
         """Return the score of a game whose models are not here: thinned, or never published."""
-        newest = max((row.version for row in self._ledger.models()), default=0)
+        newest = self._ledger.newest_model_version()
         return None if newest - chosen.record.last_model < THINNED_MODELS else 1.0
 
     def _search_again(
@@ -436,7 +462,8 @@ class Checker:
             ready += record.order.add(start, number, (int(batch.first_model[index]), statistics[index]))
         for model, found in ready:
             self._add_reference(model, Reference(worker=worker, trusted=not is_crowd_worker(worker), statistics=found))
-            if is_crowd_worker(worker) and not self._rank_game(worker, model, found):
+            is_ranked = not is_crowd_worker(worker) or self._rank_game(worker, model, found)
+            if not is_ranked and model in self._references:  # else it is too old for that
                 self._waiting.setdefault(model, []).append((worker, found))
 
     def _add_reference(self, model: int, reference: Reference) -> None:
@@ -536,16 +563,3 @@ class Checker:
             judged |= VerdictReader(self._ledger.folder).read_new()
         for worker, reason in judged.items():
             self.workers.setdefault(worker, WorkerRecord(is_resumed=True)).verdict = reason
-
-    def _list_earlier_batches(self) -> dict[str, list[BatchRow]]:
-        """Return the last batches of each worker that an earlier process has read, in order."""
-        found = dict[str, list[BatchRow]]()
-        for row in self._ledger.received_batches(up_to=self._cursor):
-            assert row.first_game is not None
-            if not is_crowd_worker(row.worker):
-                continue
-            rows = found.setdefault(row.worker, [])
-            rows.append(row)
-            while rows[0].first_game is not None and rows[0].first_game < row.first_game - WINDOW:
-                del rows[0]
-        return found

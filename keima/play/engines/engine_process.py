@@ -3,6 +3,7 @@
 Subclasses implement UCI and GTP.
 """
 
+import fcntl
 import os
 import selectors
 import subprocess
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
+MOST_ERRORS = 2**20  # bytes of its standard error that are kept
 ERROR_CHARACTERS = 500  # characters of a failed engine
 
 
@@ -57,6 +59,8 @@ class EngineProcess:
         except OSError as error:
             self._files.close()
             raise EngineFailed(f"{self._path} cannot be started: {error.strerror}") from error
+        flags = fcntl.fcntl(self._errors, fcntl.F_GETFL)  # both share them: the engine writes to the file's end
+        fcntl.fcntl(self._errors, fcntl.F_SETFL, flags | os.O_APPEND)
         assert self._process.stdin and self._process.stdout
         self._input, self._output = self._process.stdin, self._process.stdout
 
@@ -82,6 +86,8 @@ class EngineProcess:
         return time.monotonic() + self._seconds + seconds
 
     def _send_lines(self, *lines: str) -> None:
+        if os.fstat(self._errors.fileno()).st_size > MOST_ERRORS:  # an engine that logs each move, for days
+            os.truncate(self._errors.fileno(), 0)
         try:
             self._input.write("".join(f"{line}\n" for line in lines).encode())
             self._input.flush()

@@ -6,7 +6,9 @@ later ones is dropped when that iteration is reported again.
 
 import json
 import math
+import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +42,8 @@ class StatsRow(IterationReport):
 _ROWS = TypeAdapter(list[StatsRow], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
-def read_stats(path: Path) -> list[StatsRow]:
-    """Read the iterations from a statistics file.
+def read_stats(path: Path, *, last: int | None = None) -> list[StatsRow]:
+    """Read the iterations from a statistics file, or only the last ones.
 
     Raises:
         UnreadableStats: it is not such a file, or only part of one.
@@ -49,7 +51,7 @@ def read_stats(path: Path) -> list[StatsRow]:
     """
     found: list[StatsRow] = []
     try:
-        for row in read_rows(path):
+        for row in read_rows(path) if last is None else deque(read_rows(path), maxlen=last):
             found += _ROWS.validate_json(b"[" + row + b"]")
     except ValidationError as error:
         first = error.errors()[0]
@@ -133,10 +135,10 @@ class StatsFile(_IterationObserver):
         self._rows.write_row(report.iteration, _encode_row(StatsRow(**vars(report), **self._plan)))
 
 
-def read_earlier_rows(path: Path) -> list[StatsRow]:
-    """Read the iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
+def read_earlier_rows(path: Path, *, last: int) -> list[StatsRow]:
+    """Read the last iterations of earlier sessions; none if the file cannot be read (``StatsFile`` then renames it)."""
     try:
-        return read_stats(path)
+        return read_stats(path, last=last)
     except (OSError, UnreadableStats):
         return []
 
@@ -186,11 +188,23 @@ def read_metrics(path: Path) -> list[Mapping[str, float]]:
     """Read the iterations from metrics.jsonl; lines that are not objects of numbers, such as an incomplete last one,
     are left out.
     """
+    return read_new_metrics(path, 0)[0]
+
+
+def read_new_metrics(path: Path, offset: int) -> tuple[list[Mapping[str, float]], int]:
+    """Read the iterations from a byte of metrics.jsonl on, as ``read_metrics`` does; return them and the byte at which
+    the next reading begins. A file that has become shorter is read from its beginning.
+    """
     rows: list[Mapping[str, float]] = []
     try:
-        lines = path.read_bytes().splitlines()
+        with path.open("rb") as file:
+            file.seek(offset if offset <= file.seek(0, os.SEEK_END) else 0)
+            lines = file.read().splitlines(keepends=True)
+            end = file.tell()
     except OSError:
-        return []
+        return [], offset
+    if lines and not lines[-1].endswith(b"\n"):
+        end -= len(lines[-1])  # it is read again, once it is complete
     for line in lines:
         try:
             row = json.loads(line)
@@ -199,7 +213,7 @@ def read_metrics(path: Path) -> list[Mapping[str, float]]:
         if isinstance(row, dict) and "iteration" in row:
             row["run/iteration"] = row["iteration"]
             rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
-    return rows
+    return rows, end
 
 
 class EventFile(_IterationObserver):

@@ -23,7 +23,7 @@ from keima.base.files import write_atomically
 from keima.base.system.priority import begin_session
 from keima.config.load import load_settings
 from keima.config.public import public_settings
-from keima.report.files.run_files import METRICS_NAME, read_metrics
+from keima.report.files.run_files import METRICS_NAME, read_new_metrics
 from keima.report.files.trackers import FOLDER
 
 PROJECT = "keima"  # unless the client's variables name another
@@ -146,11 +146,12 @@ def follow_run(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
     sent = read_sent_state(memory)
     client = CLIENTS[name](run_dir, public_settings(load_settings(run_dir / "config.yaml")), sent.record)
     save_sent_state(memory, sent := replace(sent, record=client.record))
-    seen, last = None, False
+    seen, last, offset = None, False, 0
     while True:
         now = stamp_of(metrics)
         if now != seen:
-            for row in read_metrics(metrics):
+            rows, offset = read_new_metrics(metrics, offset)
+            for row in rows:
                 if row["iteration"] > sent.iteration:
                     values = {name: value for name, value in row.items() if "/" in name}
                     client.send(int(row["iteration"]), values)

@@ -12,6 +12,7 @@ from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet import mirror
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
+from keima.cluster.fleet.tracked_worker import Restart, Stop
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
@@ -197,6 +198,24 @@ def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path
     machine.beat(model_version=3, finished=110)
     machine.step()
     assert machine.assignment().model_version == 4
+
+
+def test_a_stopped_worker_is_sent_no_models_until_it_runs_again(machine: Machine) -> None:
+    machine.play()
+    machine.connection.queue_command(NAME, Stop())
+    machine.step(steps=3)
+    assert not machine.running
+    machine.network.done.clear()
+    for version in range(2, 5):
+        machine.publish(version)
+        machine.step(steps=2)
+    assert not [file for _, what, file in machine.network.done if what == "put" and "model-" in file]
+    machine.connection.queue_command(NAME, Restart())
+    machine.step(steps=3)
+    assert machine.running
+    assert [file[-18:] for _, what, file in machine.network.done if what == "put" and "model-" in file] == [
+        "model-000004.model"
+    ]
 
 
 def test_an_idle_worker_is_sent_a_new_model_at_once(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def test_a_worker_that_keeps_dying_is_given_up_with_its_log(open_processes: Open
     heartbeat = backend.heartbeats()["local-1"]
     assert heartbeat and heartbeat.state == "error"
     assert "worker_local-1.log" in heartbeat.error
+    backend.publish(2, b"model")  # which nobody would remove
+    assert [path.name for path in backend.folders["local-1"].inbox.glob("model-*")] == ["model-000001.model"]
 
 
 @pytest.mark.medium

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,17 @@ def test_a_job_becomes_the_worker_of_its_number_in_the_run_s_folder(node: Node) 
         "releases/ab/keima/__main__.py worker --scheduled --folder workers/slurm-7 --log logs/worker_slurm-7.log"
     )
     assert f"folder={node.folder}" in state and "cuda= omp=1" in state
+
+
+def test_a_job_removes_what_earlier_jobs_of_its_worker_have_printed(node: Node) -> None:
+    logs = node.folder / "logs"
+    logs.mkdir()
+    for name, days in (("slurm-1_7.out", 3), ("slurm-2_7.out", 0), ("slurm-1_17.out", 3), ("worker_slurm-7.log", 3)):
+        (logs / name).write_text("printed")
+        os.utime(logs / name, times=2 * (time.time() - 86_400 * days,))
+    node.write()
+    assert node.run().returncode == 0
+    assert sorted(path.name for path in logs.iterdir()) == ["slurm-1_17.out", "slurm-2_7.out", "worker_slurm-7.log"]
 
 
 def test_the_worker_is_the_process_that_slurm_has_started_so_that_signals_reach_it(node: Node) -> None:

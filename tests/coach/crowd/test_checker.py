@@ -149,6 +149,33 @@ def test_a_damaged_state_makes_the_checks_begin_anew(tmp_path: Path, content: by
             assert checker.workers["crowd-a-1"].received == BATCH
 
 
+def test_where_checks_are_too_slow_few_games_wait_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keima.coach.crowd.checker.MOST_CHOSEN", 5)
+    with open_run(tmp_path) as run, run.checker(share=1.0) as checker:
+        for _ in range(2):
+            run.send("crowd-a-1", run.play("crowd-a-1", BATCH, version=2))
+            checker.read_batches()
+        record = checker.workers["crowd-a-1"]
+        assert len(record.chosen) == 5 and record.to_check < 1.0, "or all of its next games would be checked"
+        check_all(checker)
+        assert record.scores.observations == 5
+
+
+def test_what_is_forgotten_of_a_worker_that_was_away_is_read_again(tmp_path: Path) -> None:
+    with open_run(tmp_path) as run, run.checker() as checker:
+        for batch in islice(LIARS["its own games again"](run, "crowd-liar-1"), MOST_GAMES // BATCH - 1):
+            run.send("crowd-liar-1", batch)
+            if verdicts := find_liar(checker, tmp_path):
+                break
+            record = checker.workers["crowd-liar-1"]
+            record.read_at -= 2 * 86_400
+            checker._tidied_at -= 86_400
+            checker._tidy()
+            kept = checker.workers["crowd-liar-1"]
+            assert kept.known is None and kept.scores == record.scores
+        assert list(verdicts) == ["crowd-liar-1"]
+
+
 def test_games_that_were_begun_under_earlier_settings_are_no_lies(tmp_path: Path) -> None:
     with open_run(tmp_path) as run:
         with run.checker():
