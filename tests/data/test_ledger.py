@@ -396,6 +396,7 @@ def test_iterations_matches_ratings_and_events_are_kept(ledger: Ledger) -> None:
     assert ledger.matches() == [("2", "random", 8, 1, 1, 64)]
     for first, second in (("2", "1"), ("3", "random"), ("2", "random")):
         ledger.add_match(first, second, wins=5, draws=0, losses=5, num_simulations=64)
+    assert len(ledger.matches()) == 4
     ledger.add_match("2", "random", wins=9, draws=0, losses=1, num_simulations=64, replace=True)
     others = [("2", "1", 5, 0, 5, 64), ("3", "random", 5, 0, 5, 64)]
     assert ledger.matches() == [*others, ("2", "random", 9, 0, 1, 64)]
