@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -101,9 +102,9 @@ def test_a_clock_that_is_set_back_shows_no_negative_times(stats: WatchedStats, m
 def test_the_file_is_read_again_only_after_a_change(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
 
-    def counted(path: Path) -> list[StatsRow]:
+    def counted(path: Path, **options: Any) -> list[StatsRow]:
         reads.append(path)
-        return read_stats(path)
+        return read_stats(path, **options)
 
     monkeypatch.setattr("keima.cli.reports.watch.read_stats", counted)
     stats.poll()

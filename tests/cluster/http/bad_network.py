@@ -5,11 +5,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from keima.base.system.threads import SteppingThread
 
 CHUNK = 2**14
+MOST_SEEN = 2**20
 
 
 @dataclass
@@ -25,6 +26,7 @@ class BadNetwork:
     drops: bool = False  # all open connections, once
     bytes_per_second: float | None = None
     connections: int = 0
+    seen: bytearray = field(default_factory=bytearray)  # from clients, as sent: the first MOST_SEEN bytes
 
 
 @contextmanager
@@ -74,6 +76,8 @@ def bad_network(to_port: int) -> Iterator[BadNetwork]:
             if not data:
                 close(each)
                 return
+            if is_client and len(state.seen) < MOST_SEEN:
+                state.seen += data
             if state.is_black_hole:
                 return
             if limit is not None and counts[each] + len(data) > limit:
