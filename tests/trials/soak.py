@@ -64,6 +64,7 @@ SAMPLE_SECONDS = 20.0
 EVENT_SECONDS = 600.0
 SLEEP_SECONDS = 30.0
 END_SECONDS = 300.0
+SLOW_START_SECONDS = 60.0  # of a dashboard
 HOUR, DAY = 3600.0, 86400.0
 ZONES = ("Pacific/Kiritimati", "America/New_York", "Asia/Kathmandu", "UTC")
 
@@ -142,6 +143,7 @@ class Soak:
         self.names: dict[tuple[str, int], str] = {}
         self.runs = [self._new_run(number) for number in range(runs)]
         self.eventful = self.runs[runs // 2 :]
+        self._browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         self.asleep: dict[int, float] = {}  # when a run wakes up, by its number
 
     def _new_run(self, number: int) -> Run:
@@ -195,10 +197,10 @@ class Soak:
     def _look(self, address: str) -> None:
         """Open the dashboard as a browser does."""
         try:
-            with urllib.request.urlopen(address, timeout=60.0) as page:
+            with self._browser.open(address, timeout=60.0) as page:
                 page.read()
         except OSError as error:
-            if self.now() > END_SECONDS:
+            if self.now() > SLOW_START_SECONDS:
                 self.problems.append(f"{self.now():.0f} s: the dashboard does not answer: {error}")
 
     # What befalls the runs.
