@@ -365,11 +365,10 @@ class Coach:
         )
         if evaluated:
             report = replace(report, evaluation=self._with_forecast(evaluated, report))
+        content = report.as_dict()
         if self._measured is not None:
-            self._measured[report.iteration] = keep_for_forecast(report.as_dict())
-        self.persist(
-            f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
-        )
+            self._measured[report.iteration] = keep_for_forecast(content)
+        self.persist(f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, content))
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
             self.persist("a checkpoint", self.save)
         with self._retries.log_failures("older files", "older games and models cannot be put away now"):

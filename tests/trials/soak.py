@@ -33,6 +33,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from keima.base.files import write_atomically
+from keima.base.system.processes import end_program
 from keima.base.system.signals import INTERRUPTED
 from keima.cli.reports.audit import audit
 from keima.data.ledger import NoSuchRun, read_ledger
@@ -112,9 +114,7 @@ class Run:
     def step(self, seconds: float) -> None:
         """Step its wall clock."""
         self.offset += seconds
-        partial = self.folder / "clock" / "offset.partial"
-        partial.write_text(str(self.offset))
-        partial.replace(self.folder / "clock" / "offset")
+        write_atomically(self.folder / "clock" / "offset", str(self.offset).encode(), durable=False)
 
     def end(self) -> int:
         """End it by Ctrl-C and return its exit code."""
@@ -191,8 +191,7 @@ class Soak:
         finally:
             if process.poll() is not None:
                 self.problems.append(f"the dashboard has ended with {process.returncode}")
-            process.terminate()
-            process.wait(END_SECONDS)
+            end_program(process, END_SECONDS)
 
     def _look(self, address: str) -> None:
         """Open the dashboard as a browser does."""
@@ -336,7 +335,8 @@ def main() -> int:
             if run.process is not None:
                 soak._signal(run, signal.SIGCONT)
                 run.end()
-    for rows in (soak.rows(arguments.settled), soak.totals()):
+    processes, totals = soak.rows(arguments.settled), soak.totals()
+    for rows in (processes, totals):
         if rows:
             table = Table(*rows[0])
             for row in rows:
@@ -348,7 +348,7 @@ def main() -> int:
         samples = {
             f"{name} {pid}": [vars(sample) for sample in samples] for (name, pid), samples in soak.samples.items()
         }
-        found = {"processes": soak.rows(arguments.settled), "runs": soak.totals(), "problems": soak.problems}
+        found = {"processes": processes, "runs": totals, "problems": soak.problems}
         arguments.report.write_text(json.dumps(found | {"samples": samples}))
     return 1 if soak.problems else 0
 

@@ -247,14 +247,14 @@ class Checker:
 
     def read_batches(self) -> int:
         """Read the next batches of the ledger; return how many."""
-        versions = [row.version for row in self._ledger.models()]
+        newest = self._ledger.newest_model_version()
         rows = self._ledger.batches(after=self._cursor, most=BATCHES_TOGETHER)
         for row in rows:
-            self._read_batch(row, versions)
+            self._read_batch(row, newest)
             self._cursor = row.sequence
         return len(rows)
 
-    def _read_batch(self, row: BatchRow, versions: Sequence[int]) -> None:
+    def _read_batch(self, row: BatchRow, newest: int) -> None:
         if row.worker in SEED_ACCOUNTS.values():
             return
         record = self.workers.setdefault(row.worker, WorkerRecord())
@@ -281,7 +281,7 @@ class Checker:
         )
         self._rank_batch(row.worker, record, batch, placed)
         if crowd:
-            self._choose_games(record, row, batch, placed, versions)
+            self._choose_games(record, row, batch, placed, newest)
 
     def _known_games(self, worker: str, record: WorkerRecord) -> KnownGames:
         if record.known is None:
@@ -301,14 +301,13 @@ class Checker:
         row: BatchRow,
         batch: GameBatch,
         placed: Mapping[int, tuple[int, int]],
-        versions: Sequence[int],
+        newest: int,
     ) -> None:
         """Choose games of a batch for a check, and count those against the worker that cannot be true."""
         good, seen = list[int](), set[int]()
         for index, seed in enumerate(batch.seeds.tolist()):
             first, last = int(batch.first_model[index]), int(batch.last_model[index])
-            possible = first >= 1 and last <= versions[-1] if versions else False
-            possible = possible and seed in placed and seed not in seen
+            possible = 1 <= first <= last <= newest and seed in placed and seed not in seen
             seen.add(seed)
             if possible and (not batch.resigned[index] or is_loser_to_move(self._game, batch.game_record(index))):
                 good.append(index)
