@@ -1,6 +1,7 @@
 """Let runs go on for hours beside each other, and check that nothing is lost and no process grows.
 
     python -m tests.trials.soak --hours 3 --runs 8 --report soak.json
+    python -m tests.trials.soak tic_tac_toe quickstart --hours 2 --games-per-iteration 50     a week's iterations
 
 Each run is a real ``keima train`` of a shipped game with a worker of its own, and a dashboard shows them all. The
 first half of the runs is left alone. To each of the others something happens every ten minutes: its wall clock steps by
@@ -26,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,7 +61,6 @@ SMALL = (
     "self_play.workers=1",
     "training.window.max_positions=20000",
     "training.window.min_positions=1000",
-    "training.games_per_iteration=200",
 )
 SAMPLE_SECONDS = 20.0
 EVENT_SECONDS = 600.0
@@ -87,6 +87,7 @@ class Run:
 
     config: str
     folder: Path
+    games_per_iteration: int = 200
     events: list[str] = field(default_factory=list)
     offset: float = 0.0  # seconds that its wall clock is ahead
     process: subprocess.Popen[bytes] | None = None
@@ -98,7 +99,8 @@ class Run:
     def begin(self, hours: float, zone: str) -> None:
         """Start or resume it."""
         verb = ["resume", str(self.run_dir)] if (self.run_dir / "run.db").exists() else ["train", self.config]
-        words = [word for change in SMALL for word in ("--set", change)] if verb[0] == "train" else []
+        changes = (*SMALL, f"training.games_per_iteration={self.games_per_iteration}")
+        words = [word for change in changes for word in ("--set", change)] if verb[0] == "train" else []
         where = ["--run-dir", str(self.run_dir)] if verb[0] == "train" else []
         environment = {**os.environ, "PYTHONPATH": str(self.folder / "clock"), "TZ": zone}
         with (self.folder / "output").open("ab") as output:
@@ -134,23 +136,25 @@ class Run:
 class Soak:
     """Several runs, a dashboard, and what they use."""
 
-    def __init__(self, folder: Path, *, runs: int, hours: float, seed: int) -> None:
+    def __init__(
+        self, folder: Path, *, configs: Sequence[str], hours: float, seed: int, games_per_iteration: int = 200
+    ) -> None:
         self.folder, self.seconds, self.hours = folder, hours * HOUR, hours
         self.chance = random.Random(seed)
         self.began = time.monotonic()
         self.problems: list[str] = []
         self.samples: dict[tuple[str, int], list[Sample]] = defaultdict(list)
         self.names: dict[tuple[str, int], str] = {}
-        self.runs = [self._new_run(number) for number in range(runs)]
-        self.eventful = self.runs[runs // 2 :]
+        self.runs = [self._new_run(number, config, games_per_iteration) for number, config in enumerate(configs)]
+        self.eventful = self.runs[len(configs) // 2 :]
         self._browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         self.asleep: dict[int, float] = {}  # when a run wakes up, by its number
 
-    def _new_run(self, number: int) -> Run:
+    def _new_run(self, number: int, config: str, games_per_iteration: int) -> Run:
         folder = self.folder / f"run{number}"
         (folder / "clock").mkdir(parents=True)
         (folder / "clock" / "sitecustomize.py").write_text(SHIM)
-        return Run(config=GAMES[number % len(GAMES)], folder=folder)
+        return Run(config=config, folder=folder, games_per_iteration=games_per_iteration)
 
     def now(self) -> float:
         """Return the seconds since the trial began."""
@@ -299,10 +303,18 @@ class Soak:
         for run in self.runs:
             with read_ledger(run.run_dir) as ledger:
                 games = sum(row.games for row in ledger.batches() if row.state == "received")
+                iterations = len(ledger.iterations())
             files = [path for path in run.run_dir.rglob("*") if path.is_file()]
             size = sum(path.stat().st_size for path in files) / 1e6
             found.append(
-                {"run": run.config, "games": games, "files": len(files), "MB": round(size, 1), "events": run.events}
+                {
+                    "run": run.config,
+                    "games": games,
+                    "iterations": iterations,
+                    "files": len(files),
+                    "MB": round(size, 1),
+                    "events": run.events,
+                }
             )
         return found
 
@@ -319,15 +331,23 @@ def _role(pid: int, main: int) -> str:
 def main() -> int:
     """Run the trial and print what it found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configs", nargs="*", help="one for each run (default: ten shipped ones, as many as --runs)")
     parser.add_argument("--hours", type=float, default=3.0, help="of each run (default: 3)")
     parser.add_argument("--runs", type=int, default=8, help="beside each other (default: 8)")
+    parser.add_argument("--games-per-iteration", type=int, default=200, help="few: more iterations (default: 200)")
     parser.add_argument("--settled", type=float, default=0.4, help="share of the time before growth counts")
     parser.add_argument("--seed", type=int, default=1, help="of what befalls whom")
     parser.add_argument("--folder", type=Path, help="keep the runs there (default: a temporary folder)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="keep all samples there, as JSON")
     arguments, console = parser.parse_args(), Console(soft_wrap=True)
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="keima-soak-"))
-    soak = Soak(folder, runs=arguments.runs, hours=arguments.hours, seed=arguments.seed)
+    soak = Soak(
+        folder,
+        configs=arguments.configs or [GAMES[number % len(GAMES)] for number in range(arguments.runs)],
+        hours=arguments.hours,
+        seed=arguments.seed,
+        games_per_iteration=arguments.games_per_iteration,
+    )
     try:
         soak.go()
     finally:
