@@ -37,12 +37,12 @@ setup-dev:  # and with what the tests need
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml
 
-# The search is compiled beside the first tests.
+# The search is compiled while pip, which uses one core, installs the rest.
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
-	@$(MAKE) --no-print-directory setup-dev
+	@$(MAKE) --no-print-directory setup
 	@.venv/bin/python start_worker.py --test-games tic_tac_toe >/dev/null 2>&1 & \
-	$(PYTEST) -m "not slow" --durations=25
+	$(MAKE) --no-print-directory setup-dev && $(PYTEST) -m "not slow" --durations=25
 
 test-all:  ## Run the slow tests too, and the numeric ones once more as on another processor
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES) $(BROWSER_PACKAGES)

@@ -44,8 +44,12 @@ make_venv() {
     return 1
 }
 
-# Without --only-binary a missing wheel would start a long build from source.
+# Without --only-binary a missing wheel would start a long build from source. Python compiles modules when they are first imported, and
+# most never are: to compile all of them takes half of the time. Where Python may not keep what it compiles, pip must.
 install() {
+    if [ -z "${PYTHONDONTWRITEBYTECODE:-}" ]; then
+        set -- --no-compile "$@"
+    fi
     if [ -n "${KEIMA_WHEELS:-}" ]; then
         set -- --no-index --find-links="$KEIMA_WHEELS" "$@"
     fi
