@@ -2,11 +2,14 @@
 its test.
 """
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -64,9 +67,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let the process that only directs others collect garbage; it collects no tests."""
-    if getattr(session.config.option, "numprocesses", None) and not hasattr(session.config, "workerinput"):
+    """Let the process that only directs others collect garbage, as it collects no tests; the others share the
+    compiling.
+    """
+    config = session.config
+    if workerinput := getattr(config, "workerinput", None):
+        if config.args_source is config.ArgsSource.TESTPATHS:
+            compile_share(config.rootpath, int(workerinput["workerid"][2:]), workerinput["workercount"])
+    elif getattr(config.option, "numprocesses", None):
         gc.enable()
+
+
+def compile_share(root: Path, number: int, processes: int) -> None:
+    """Import one's share of the test modules first: what one process compiles, the others find compiled.
+
+    All of them import all modules in the same order, so each would compile everything at the same time.
+    """
+    for path in sorted((root / "tests").rglob("test_*.py"))[number::processes]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it will tell
+            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

@@ -85,7 +85,7 @@ def test_help_comes_without_loading() -> None:
     assert "a config to train it" in printed("check-game", "--help")
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_rules_are_compared_with_openspiels(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     words = ["tic_tac_toe", "--rules-only", "--games", "5", "--against"]

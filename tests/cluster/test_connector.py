@@ -91,6 +91,7 @@ def at(server: Sshd, **settings: Any) -> WorkerSettings:
 # Over a real sshd.
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.trial
 def test_a_bare_machine_is_bootstrapped_and_then_ready(

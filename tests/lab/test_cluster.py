@@ -277,6 +277,7 @@ def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(clus
     cluster.wait(lambda: spools <= {*cluster.received()}, "what they had played meanwhile to be in the ledger")
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_audit_passes(cluster: Driver) -> None:
     cluster.poll()
     assert cluster.interrupt() == 128 + signal.SIGINT

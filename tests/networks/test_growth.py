@@ -90,6 +90,7 @@ def test_a_larger_network_is_trained_by_the_same_ranks_in_the_same_parts() -> No
     assert large.settings == small.settings
 
 
+@pytest.mark.slow
 def test_the_first_steps_of_new_weights_are_no_longer_than_those_of_the_others() -> None:
     torch.manual_seed(1)
     window = ReplayWindow(GAME, capacity_positions=10_000)

@@ -163,6 +163,7 @@ def test_commands_from_elsewhere_are_refused(served: Dashboard) -> None:
     assert told(served, {"do": "look"}) == before
 
 
+@pytest.mark.slow
 def test_visitors_beyond_the_bound_are_told_that_the_server_is_busy(served: Dashboard) -> None:
     names = [f"visitor-{number}" for number in range(16)]
     for name in names:

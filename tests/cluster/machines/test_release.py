@@ -150,7 +150,7 @@ def test_everything_that_a_worker_imports_is_in_its_wheel() -> None:
     assert not sorted(map(relative, needed - shipped))
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_pip_installs_the_wheel_and_its_keima_plays_with_the_packages_that_it_names_alone(tmp_path: Path) -> None:
     required = worker_requirements()
     wheel = tmp_path / wheel_name(required.code_hash)
