@@ -3,6 +3,8 @@
     keima verify runs/speedrun-connect_four
     keima verify runs/speedrun-connect_four --games 200     more games played again
     keima verify runs/speedrun-connect_four --json
+    keima verify runs/speedrun-connect_four --pack record.zip     one file, to show to others if the record holds
+    keima verify record.zip
 
 The folder is a run's, with its ledger, settings, games and models, and the record.json of keima speedrun. This checks
 
@@ -18,13 +20,16 @@ The folder is a run's, with its ledger, settings, games and models, and the reco
 Nothing that comes with the record is executed: a game or a network of one's own must be here already. Games that
 another kind of processor played are the same until its rounding changes a visit; visits are compared up to there.
 
-Exit code: 0 if the record holds, 1 if it is refused (every reason is listed), 2 if the folder holds no record.
+Exit code: 0 if the record holds, 1 if it is refused (every reason is listed), 2 if there is no record, or it cannot be
+read or packed.
 """
 
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -41,13 +46,15 @@ from keima.base.system.start import check_file_is_readable, parse_before_imports
 from keima.config.flags import whole
 
 SAMPLED_GAMES = 32
+SUFFIX = ".zip"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; ``folder`` is the run's."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
-    add("run", metavar="RUN", help=f"folder of the run with its record, or its name in {RUNS}/")
+    text = f"folder of the run with its record, or its name in {RUNS}/, or the file of a packed record"
+    add("run", metavar="RUN", help=text)
     add("--games", type=whole(), default=SAMPLED_GAMES, help="games that are played again (default: %(default)s)")
     add("--seed", type=whole(), default=2, help="seed of the openings in which it is measured (default: %(default)s)")
     text = "processes that play when the network is measured (default: one per core)"
@@ -55,19 +62,26 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--target", metavar="FILE", help="the target, where it is no shipped one (default: the shipped one of its name)"
     )
+    add("--pack", type=Path, metavar="FILE", help="if the record holds, write it with all that proves it to a zip file")
     add("--json", action="store_true", help="print a JSON object instead")
     arguments = parser.parse_args(argv)
-    arguments.folder = resolve_run_folder(Path(arguments.run))
+    given = Path(arguments.run)
+    arguments.packed = given if given.suffix == SUFFIX and not given.is_dir() else None
+    arguments.folder = resolve_run_folder(given)
+    if arguments.packed and arguments.pack:
+        parser.error("--pack: the record is packed already")
     return arguments
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
-    """Check that there is a record.
+    """Check that there is a record, and a folder for what is written.
 
     Raises:
         ValueError: there is none.
     """
-    check_file_is_readable(arguments.folder / RECORD_NAME)
+    check_file_is_readable(arguments.packed or arguments.folder / RECORD_NAME)
+    if arguments.pack and not arguments.pack.absolute().parent.is_dir():
+        raise ValueError(f"--pack: there is no folder {arguments.pack.parent}")
 
 
 if __name__ == "__main__":
@@ -91,6 +105,7 @@ from keima.games import load_game
 from keima.play.arena.slices import SliceFailed
 from keima.play.network_loader import SETTINGS
 from keima.play.speedrun.record import Record, read_record
+from keima.play.speedrun.record_file import pack_record, unpack_record
 from keima.play.speedrun.target import load_target
 from keima.play.speedrun.verify import (
     Finding,
@@ -112,11 +127,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(highlight=False, markup=False, emoji=False, stderr=arguments.json)
     findings = list[Finding]()
     try:
-        record = read_record(arguments.folder)
-        for finding in verify(arguments.folder, record, arguments, console):
-            findings.append(finding)
-            if not arguments.json:
-                print_finding(finding, console)
+        with open_record(arguments) as run:
+            record = read_record(run)
+            for finding in verify(run, record, arguments, console):
+                findings.append(finding)
+                if not arguments.json:
+                    print_finding(finding, console)
+            if arguments.pack and not any(finding.problems for finding in findings):
+                pack_record(run, arguments.pack)
     except (ValueError, OSError, SliceFailed, NoSuchRun, LedgerDamaged, LedgerMismatch) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
@@ -128,7 +146,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f"The record is refused; reasons: {problems}", style="bold red")
     else:
         console.print("The record holds.", style="bold green")
+        if arguments.pack:
+            console.print(f"Packed: {arguments.pack}, {arguments.pack.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
     return 1 if problems else 0
+
+
+@contextmanager
+def open_record(arguments: argparse.Namespace) -> Iterator[Path]:
+    """Give the folder of the record, into which a packed one is unpacked for the time being.
+
+    Raises:
+        ValueError, OSError: as ``unpack_record``.
+    """
+    if not arguments.packed:
+        yield arguments.folder
+        return
+    with tempfile.TemporaryDirectory(prefix="keima-verify-") as folder:
+        unpack_record(arguments.packed, Path(folder))
+        yield Path(folder)
 
 
 def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Console) -> Iterator[Finding]:

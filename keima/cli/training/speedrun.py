@@ -253,7 +253,7 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
         f"Met after {format_duration(record.seconds)}, with model {first} and {record.games:,} games. Record: {path}",
         soft_wrap=True,
     )
-    console.print(f"Check it: keima verify {run}", soft_wrap=True)
+    console.print(f"Check it, and pack it for others: keima verify {run} --pack record.zip", soft_wrap=True)
     return 0
 
 

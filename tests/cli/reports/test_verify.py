@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sqlite3
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -114,6 +115,48 @@ def test_an_honest_record_holds(recorded: Path, folder: Path, capsys: pytest.Cap
         re.search(r"(\d+) played again: \1 of \1 by the same search, \1 to the last move", said)
         and "The record holds." in said
     )
+
+
+@pytest.mark.slow
+def test_a_record_is_packed_into_one_file_that_holds_as_well(
+    recorded: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed, words = tmp_path / "record.zip", ["--target", str(folder / "easy.yaml"), "--processes", "1"]
+    assert verify([str(recorded), *words, "--pack", str(packed)]) == 0
+    assert checked(packed, folder, capsys) == (0, {})
+    assert list(tmp_path.iterdir()) == [packed]
+
+
+@pytest.mark.parametrize("name", ["../run.db", "games/../../run.db", "/run.db", "network.py", "games/a/b"])
+def test_a_packed_record_with_files_that_belong_elsewhere_is_not_unpacked(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(tmp_path / "record.zip", "w") as archive:
+        archive.writestr(name, b"")
+    assert verify([str(tmp_path / "record.zip")]) == 2
+    assert "does not belong there" in capsys.readouterr().err
+
+
+def test_a_packed_record_that_unpacks_to_more_or_is_damaged_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = tmp_path / "record.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.db", bytes(1_000_000))
+    assert verify([str(packed)]) == 2
+    packed.write_bytes(packed.read_bytes()[:-30])
+    assert verify([str(packed)]) == 2
+    errors = capsys.readouterr().err
+    assert "does not belong there" in errors and "is damaged" in errors
+
+
+def test_a_refused_record_is_not_packed(
+    copy: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(copy, games=7)
+    words = ["--target", str(folder / "easy.yaml"), "--processes", "1", "--games", "4"]
+    assert verify([str(copy), *words, "--pack", str(tmp_path / "record.zip")]) == 1
+    assert not (tmp_path / "record.zip").exists()
 
 
 @pytest.mark.slow
