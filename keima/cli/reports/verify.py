@@ -15,10 +15,11 @@ The folder is a run's, with its ledger, settings, games and models, and the reco
     seeds     every game has the seed that the run gives it, and no other game has it
     games     a sample is played again by seed and network: the search makes the same visits
     network   it follows from the version before it as those follow from theirs
-    strength  it is measured again, in other openings
+    strength  it is measured again, with twice the games and in other openings
 
-Nothing that comes with the record is executed: a game or a network of one's own must be here already. Games that
-another kind of processor played are the same until its rounding changes a visit; visits are compared up to there.
+Nothing that comes with the record is executed: a game or a network of one's own must be here already. Which games are
+played again is drawn anew each time; --seed repeats a check. Games that another kind of processor played are the same
+until its rounding changes a visit; visits are compared up to there.
 
 Exit code: 0 if the record holds, 1 if it is refused (every reason is listed), 2 if there is no record, or it cannot be
 read or packed.
@@ -26,6 +27,8 @@ read or packed.
 
 import argparse
 import json
+import secrets
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -56,7 +59,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     text = f"folder of the run with its record, or its name in {RUNS}/, or the file of a packed record"
     add("run", metavar="RUN", help=text)
     add("--games", type=whole(), default=SAMPLED_GAMES, help="games that are played again (default: %(default)s)")
-    add("--seed", type=whole(), default=2, help="seed of the openings in which it is measured (default: %(default)s)")
+    text = "seed of which games are played again, and of the openings in which it is measured (default: a random one)"
+    add("--seed", type=whole(), default=secrets.randbelow(2**31), help=text)
     text = "processes that play when the network is measured (default: one per core)"
     add("--processes", type=whole(), default=count_usable_cores(), help=text)
     add(
@@ -93,30 +97,34 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.named import find_experiment, find_target
+from keima.base.named import find_target, is_name
 from keima.base.reports.text import printable_line
-from keima.cli.reports.audit import audit
+from keima.cli.reports.audit import audit, recorded_core_hours
 from keima.cli.training.speedrun import judge_model
+from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings
-from keima.config.own_modules import is_own
+from keima.config.own_modules import FOLDER as MODULES
+from keima.config.own_modules import copy_modules
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
-from keima.data.ledger_rows import model_path
 from keima.games import load_game
 from keima.play.arena.slices import SliceFailed
 from keima.play.network_loader import SETTINGS
 from keima.play.speedrun.record import Record, read_record
-from keima.play.speedrun.record_file import pack_record, unpack_record
-from keima.play.speedrun.target import load_target
+from keima.play.speedrun.record_file import gather_record, pack_record, unpack_record
+from keima.play.speedrun.target import load_experiment, load_target, twice_the_games
 from keima.play.speedrun.verify import (
     Finding,
     check_books,
     check_clock,
     check_games,
+    check_models,
     check_network,
+    check_reports,
     check_seeds,
     check_strength,
     check_target,
 )
+from keima.report.cost import core_hours_by_worker
 
 
 @handle_interrupts
@@ -129,13 +137,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open_record(arguments) as run:
             record = read_record(run)
+            console.print(f"{'seed':9} {arguments.seed}")
             for finding in verify(run, record, arguments, console):
                 findings.append(finding)
                 if not arguments.json:
                     print_finding(finding, console)
             if arguments.pack and not any(finding.problems for finding in findings):
                 pack_record(run, arguments.pack)
-    except (ValueError, OSError, SliceFailed, NoSuchRun, LedgerDamaged, LedgerMismatch) as error:
+    except (ValueError, OSError, sqlite3.Error, SliceFailed, NoSuchRun, LedgerDamaged, LedgerMismatch) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     problems = sum(len(finding.problems) for finding in findings)
@@ -153,41 +162,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def open_record(arguments: argparse.Namespace) -> Iterator[Path]:
-    """Give the folder of the record, into which a packed one is unpacked for the time being.
+    """Give a folder with the files that belong to the record, and nothing else that came with it.
 
     Raises:
-        ValueError, OSError: as ``unpack_record``.
+        ValueError, OSError: as ``unpack_record`` and ``gather_record``.
     """
-    if not arguments.packed:
-        yield arguments.folder
-        return
-    with tempfile.TemporaryDirectory(prefix="keima-verify-") as folder:
-        unpack_record(arguments.packed, Path(folder))
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(prefix="keima-verify-") as temporary:
+        unpacked, gathered = Path(temporary, "unpacked"), Path(temporary, "gathered")
+        gathered.mkdir()
+        if arguments.packed:
+            unpacked.mkdir()
+            unpack_record(arguments.packed, unpacked)
+        gather_record(unpacked if arguments.packed else arguments.folder, gathered)
+        yield gathered
 
 
 def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Console) -> Iterator[Finding]:
-    """Yield what each check finds, the quick ones first.
+    """Yield what each check finds, the quick ones first; ``run`` holds the gathered files.
 
     Raises:
-        ValueError: the folder is no run, or brings code of its own.
+        ValueError: they are no run of the target's game, or need code that is not here.
     """
+    if not arguments.target and not is_name(record.name):
+        raise ValueError(f"the record's target {printable_line(record.name)} is no shipped one: give it as --target")
     target = load_target(find_target(arguments.target or record.name))
-    own = load_settings(find_experiment(target.config))
+    own = load_experiment(target)
+    copy_modules(own.own_modules, run / MODULES)  # this machine's: a record brings no code
+    game = load_game(own.game.name, **own.game.options)
     with read_ledger(run) as ledger:
-        if ledger.game != own.game.name:
+        if not is_of_game(ledger, game):
             raise ValueError(
-                f"{run} is a run of {printable_line(ledger.game)}, and the target's game is {own.game.name}"
+                f"it is a run of {printable_line(f'{ledger.game} {ledger.options}')}, and the target's game is "
+                f"{game.name} {game.options}"
             )
+        check_reports(ledger)
+        check_models(ledger, run, game, own.network.type)
         yield check_target(record, target)
-        yield check_books(record, ledger, run)
+        books = check_books(record, ledger, run)
+        yield books
+        if books.problems:
+            return  # what follows believes the books
         settings = load_settings(run / SETTINGS)
-        yield check_clock(record, ledger, settings)
-        if is_own(settings.network.type) and settings.network.type != own.network.type:
-            raise ValueError(
-                f"{run} brings a network of its own, {settings.network.type}, which is code and not executed: if you "
-                "trust it, put it here as the network of the target's experiment"
-            )
+        until = [row for row in ledger.iterations() if row["seconds"] <= record.seconds]
+        core_hours = sum(core_hours_by_worker([recorded_core_hours(row) for row in until]).values())
+        yield check_clock(record, ledger, settings, core_hours=core_hours)
         found = audit(run)
         yield Finding(
             subject="ledger",
@@ -196,18 +214,15 @@ def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Co
         )
         if found.problems:
             return  # what follows reads the games and models
-        game = load_game(ledger.game, **ledger.options)
         yield check_seeds(ledger, settings, run)
-        yield check_games(ledger, settings, game, run, record, games=arguments.games)
-        yield check_network(ledger, game, run, record)
-    if not model_path(run, record.model_version).is_file():
-        return
+        yield check_games(ledger, settings, game, run, record, games=arguments.games, seed=arguments.seed)
+        yield check_network(ledger, settings, game, run, record, seed=arguments.seed)
     yield check_strength(
         record,
         judge_model(
             run,
             record.model_version,
-            target,
+            twice_the_games(target),
             seed=arguments.seed,
             processes=arguments.processes,
             title="measuring again",

@@ -19,9 +19,11 @@ Exit code: 0 if the target was met, 1 if not, 130 after Ctrl-C, 2 after an error
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,7 +102,7 @@ from keima.play.speedrun.judge import (
     judgement_text,
 )
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger, recorded, write_record
-from keima.play.speedrun.target import Target, list_targets, load_target
+from keima.play.speedrun.target import Target, list_targets, load_experiment, load_target
 from keima.report.cost import core_hours_by_worker
 
 
@@ -134,7 +136,7 @@ def check_race(target: Target, config: Path, run: Path, changes: Mapping[str, ob
     Raises:
         ValueError: they do not, or it cannot.
     """
-    settings, own = load_settings(config, overrides=changes), load_settings(find_experiment(target.config))
+    settings, own = load_settings(config, overrides=changes), load_experiment(target)
     if (settings.game.name, settings.game.options) != (own.game.name, own.game.options):
         raise ValueError(f"{config} trains another game than the target's experiment {target.config}")
     if settings.run.minutes is None and settings.run.iterations is None:
@@ -162,7 +164,14 @@ def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
     if has_ended(run) and not given:
         print_status(f"{run} has ended and is judged again; --run-dir names the folder of another race")
         return 0
-    return subprocess.run([*program_of("keima"), "train", *words]).returncode
+    training = subprocess.Popen([*program_of("keima"), "train", *words], process_group=0)
+    while True:
+        try:
+            return training.wait()
+        except (
+            KeyboardInterrupt
+        ):  # in a group of its own the training has only this one, and ends once its games are safe
+            training.send_signal(signal.SIGINT)
 
 
 def has_ended(run: Path) -> bool:
@@ -181,10 +190,13 @@ def judge_model(
 ) -> Judgement:
     """Measure a model of a run as a target says, and show the progress under a title meanwhile.
 
+    It searches as the target's own experiment does in matches, whatever the settings of the run: a search that looks
+    further by the rules alone would meet many targets without a network.
+
     Raises:
         ValueError, OSError, SliceFailed: as ``judge_network`` and ``load_network_from_model``.
     """
-    playable = load_network_from_model(model_path(run, version))
+    playable = replace(load_network_from_model(model_path(run, version)), search=load_experiment(target).search)
     with show_progress(title, target.games, console) as show:
         return judge_network(
             target,

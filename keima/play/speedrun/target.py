@@ -6,8 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from keima.base.named import TARGETS
-from keima.config.load import load_section
+from keima.base.named import TARGETS, find_experiment
+from keima.config.load import load_section, load_settings
+from keima.config.schema import Settings
 from keima.config.sections.types import Count, Line, Name, Scalar, Section, Share
 
 
@@ -60,6 +61,22 @@ class Target(Section):
     def is_met(self, *, low: float, high: float) -> bool:
         """Return whether a share of errors, or of points, with this interval meets the target."""
         return high < self.errors.most if self.errors else self.match is not None and low > self.match.least
+
+
+def twice_the_games(target: Target) -> Target:
+    """Return a target whose match has twice the games."""
+    if target.match is None:
+        return target
+    return target.model_copy(update={"match": target.match.model_copy(update={"games": 2 * target.match.games})})
+
+
+def load_experiment(target: Target) -> Settings:
+    """Return the settings of a target's own experiment.
+
+    Raises:
+        ValueError: it is not here, or invalid.
+    """
+    return load_settings(find_experiment(target.config), overrides=dict(target.settings))
 
 
 def list_targets() -> dict[str, Target]:

@@ -4,17 +4,22 @@ Each check yields what it found, and problems if there are any. What a forger mu
 that played the games of the run, which is the work of the race itself.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from keima.base.random import seed_stream
 from keima.base.reports.formats import format_duration, format_percent
 from keima.base.system.machine import describe_machine
+from keima.config.own_modules import is_own
 from keima.config.schema import Settings
 from keima.data.game_seeds import find_numbers
 from keima.data.ledger import Ledger
@@ -24,7 +29,9 @@ from keima.data.records import GameBatch, GameRecord, decode_batch
 from keima.evaluation.strength import load_model_file
 from keima.games import Game
 from keima.games.game import CHANCE, Planes
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.networks.network import build_network, seed_weights
 from keima.play.speedrun.judge import Judgement, judgement_text
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger
 from keima.play.speedrun.target import Target
@@ -32,6 +39,10 @@ from keima.self_play.reproduce import Agreement, reproduce_games
 from keima.self_play.tuning import measure_self_play_speed
 
 CLOCK_SECONDS, CLOCK_SHARE = 10.0, 0.05  # by which two clocks may differ over a run
+BUSY_SECONDS = 20.0  # between two entries of the ledger, up to which a run was going on; to start it again takes longer
+TIMED: tuple[Literal["batches", "models", "iterations"], ...] = ("batches", "models", "iterations")  # tables with times
+CHECKED_NUMBERS = ("iteration", "seconds", "model_version", "total_games", "total_positions")  # of iterations' reports
+MOST_OUTSTANDING = 100_000  # games of a worker that are still to come
 LONG = 60.0  # seconds from which on a run's iterations are long enough to compare them one by one
 # Mean distance of policy targets up to which a game counts as the same search. Measured on Amazons: 0 where processors
 # are alike, up to 0.02 between bfloat16 and float32, and 0.01 to 0.12 with a network of ten versions before, most of
@@ -43,7 +54,7 @@ OWN_GAMES = 8  # of the record's network
 GAMES_TOGETHER = 4  # that are played again with the same network
 COMPARED_POSITIONS = 256
 NEVER = -1e3  # the logarithm of an illegal action's probability
-MOST_STEPS = 4  # pairs of earlier versions that a change of the network is compared with
+MOST_STEPS = 4  # earlier steps of the network that one is compared with
 FOREIGN_FACTOR, FOREIGN_NATS = 5.0, 0.05  # how much larger than these it may be
 FASTEST = 2.5  # times the speed of this machine, if it is of the same kind; a cache of evaluations gives up to 1.5
 
@@ -105,20 +116,80 @@ def check_target(record: Record, target: Target) -> Finding:
     return Finding(subject="target", text=target.title, problems=tuple(problems))
 
 
-def check_clock(record: Record, ledger: Ledger, settings: Settings) -> Finding:
-    """Compare the run's clock with the times at which the ledger's rows were entered.
+def check_reports(ledger: Ledger) -> None:
+    """Check that the reports of iterations have what the other checks read.
 
-    Between iterations both clocks advance alike. Only while the run is interrupted does the run's clock stand still.
+    Raises:
+        ValueError: one has not, or there is none.
     """
-    rows, entered = ledger.iterations(), list(ledger.times("iterations").values())
-    seconds = np.array([row["seconds"] for row in rows])
+    reports = ledger.iterations()
+    if not reports:
+        raise ValueError("the ledger has no iterations")
+    for number, report in enumerate(reports, 1):
+        values = [report.get(name) for name in CHECKED_NUMBERS] if isinstance(report, dict) else [None]
+        if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+            raise ValueError(
+                f"the report of iteration {number} is damaged: {', '.join(CHECKED_NUMBERS)} must be numbers"
+            )
+
+
+def check_models(ledger: Ledger, run: Path, game: Game, own_network: str) -> None:
+    """Check what models name before any is built: the game, and a network of this program, or ``own_network``.
+
+    Raises:
+        ValueError: one names something else, or cannot be read.
+    """
+    for row in ledger.models():
+        path = model_path(run, row.version)
+        if row.path not in ("", path.relative_to(run).as_posix()):
+            raise ValueError(f"the ledger has model {row.version} in {row.path!r}, and not in {path.relative_to(run)}")
+        if not path.is_file():
+            continue
+        found = load_model_file(path).description
+        if (found.game, found.options) != (game.name, game.options):
+            raise ValueError(
+                f"model {row.version} plays {found.game} {found.options}, and not {game.name} {game.options}"
+            )
+        network = str(found.network.get("type", ""))
+        if is_own(network) and network != own_network:
+            raise ValueError(
+                f"model {row.version} is a network of somebody's own, {network}, which is code and not executed: if "
+                "you trust it, put it here as the network of the target's experiment"
+            )
+
+
+def check_clock(record: Record, ledger: Ledger, settings: Settings, *, core_hours: float) -> Finding:
+    """Compare the run's clock, up to the record, with the times at which the ledger's rows were entered.
+
+    Between iterations both clocks advance alike. Only while the run is interrupted does the run's clock stand still,
+    and then nothing is entered.
+
+    Args:
+        core_hours: of the workers by the ledger, up to the record.
+    """
+    all_rows, entered = ledger.iterations(), list(ledger.times("iterations").values())
     problems = list[str]()
-    if [row["iteration"] for row in rows] != list(range(1, len(rows) + 1)):
+    if [row["iteration"] for row in all_rows] != list(range(1, len(all_rows) + 1)):
         problems.append("iterations are missing")
+    last = find_clock(all_rows, record.model_version)
+    rows = all_rows[: all_rows.index(last) + 1]
+    entered = entered[: len(rows)]
+    seconds = np.array([row["seconds"] for row in rows])
     steps, walls = np.diff(seconds), np.diff(entered)
-    if (steps <= 0).any():
+    if seconds[0] <= 0 or (steps <= 0).any():
         problems.append("the run's clock goes back")
     allowed = CLOCK_SECONDS + CLOCK_SHARE * float(seconds[-1])
+    events = np.sort([time for table in TIMED for time in ledger.times(table).values() if time <= entered[-1]])
+    gaps = np.diff(events)
+    busy = float(gaps[gaps <= BUSY_SECONDS].sum())
+    if busy > seconds[-1] + allowed:
+        problems.append(
+            f"games and models were entered for {format_duration(busy)}, and the run's clock counts "
+            f"{format_duration(float(seconds[-1]))}"
+        )
+    published = ledger.times("models")[record.model_version]
+    if published > entered[-1] + CLOCK_SECONDS:
+        problems.append(f"model {record.model_version} was published after the record's clock")
     fast = float((steps - walls)[steps > walls].sum())  # the clock may not run faster than time
     if fast > allowed:
         problems.append(f"the run's clock counts {format_duration(fast)} more than passed between its iterations")
@@ -129,7 +200,12 @@ def check_clock(record: Record, ledger: Ledger, settings: Settings) -> Finding:
     rest = float((walls - steps)[~is_pause & (walls > steps)].sum())
     if rest > allowed:
         problems.append(f"{format_duration(rest)} passed that the run's clock does not count")
-    most = float(record.machine.get("cores", "inf")) * record.seconds
+    if abs(core_hours - record.core_hours) > CLOCK_SHARE * max(core_hours, record.core_hours):
+        problems.append(f"the record has {record.core_hours:.3g} core hours, and the ledger {core_hours:.3g}")
+    cores = record.machine.get("cores", "")
+    if not cores.isdecimal():
+        problems.append(f"the record's machine has {cores or 'no'} cores")
+    most = float(cores) * record.seconds if cores.isdecimal() else math.inf
     if not settings.distributed.enabled and 3600 * record.core_hours > most * (1 + CLOCK_SHARE) + CLOCK_SECONDS:
         problems.append(f"its workers used {record.core_hours:.2f} core hours, more than its cores have in that time")
     problems += _check_order(ledger)
@@ -157,7 +233,10 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
     for worker, rows in groupby(sorted(ledger.received_batches(), key=lambda row: (row.worker, row.first_game or 0)),
                                 key=lambda row: row.worker):  # fmt: skip
         of_worker = list(rows)
-        granted = ledger.account(worker).granted
+        account = ledger.account(worker)
+        if account.missing:
+            problems.append(f"{account.missing:,} games of worker {worker} are missing")
+        granted = min(account.granted, account.next_game + MOST_OUTSTANDING)
         starts = sorted({0, *(row.first_game or 0 for row in of_worker)})
         batches = dict[str, list[int]]()
         for row in of_worker:
@@ -171,7 +250,7 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
             games += len(seeds)
             if strange := sum(seed not in mine for seed in seeds):
                 problems.append(f"{strange:,} games of batch {batch_id} have seeds that this run does not give")
-            if len(known | set(seeds)) < len(known) + len(seeds):
+            if len(set(seeds)) < len(seeds) or not known.isdisjoint(seeds):
                 problems.append(f"batch {batch_id} has games that another batch has too")
             known |= set(seeds)
     return Finding(
@@ -196,22 +275,27 @@ def _shortened(problems: Sequence[str], most: int = 5) -> tuple[str, ...]:
 # The network and its games.
 
 
-def choose_games(ledger: Ledger, run: Path, *, games: int) -> dict[int, list[GameRecord]]:
-    """Choose games from all of the run, by the version of the network that they began with.
+def choose_games(ledger: Ledger, run: Path, *, games: int, seed: int) -> dict[int, list[GameRecord]]:
+    """Draw games from all of the run whose network has a file, by the version that they began with.
 
-    Games that were played with one network from begin to end are preferred: they can be repeated whole.
+    A share of each batch that is drawn, of those games that kept one network longest: they can be repeated whole.
     """
-    rows = [row for row in ledger.received_batches() if row.first_model >= 1]
-    wanted = -(-games // GAMES_TOGETHER)
-    chosen = dict[int, list[GameRecord]]()
-    for index in np.unique(np.linspace(0, len(rows) - 1, min(wanted, len(rows))).astype(int)):
+    versions = {row.version for row in ledger.models() if model_path(run, row.version).is_file()}
+    rows = [
+        row
+        for row in ledger.received_batches()
+        if row.first_model >= 1 and not versions.isdisjoint(range(row.first_model, row.last_model + 1))
+    ]
+    random, chosen = np.random.default_rng(seed), dict[int, list[GameRecord]]()
+    for index in random.permutation(len(rows))[: -(-games // GAMES_TOGETHER)]:
         batch = read_batch(run, rows[index])
-        records = [batch.game_record(number) for number in range(batch.num_games)]
+        records = [batch.game_record(number) for number in random.permutation(batch.num_games).tolist()]
+        records = [record for record in records if record.first_model in versions]
         records.sort(key=lambda record: record.last_model - record.first_model)
-        version = records[0].first_model
-        same = [record for record in records if record.first_model == version]
-        chosen.setdefault(version, []).extend(same[:GAMES_TOGETHER])
-    return {version: records for version, records in sorted(chosen.items()) if model_path(run, version).is_file()}
+        same = [record for record in records if record.first_model == records[0].first_model]
+        if same:
+            chosen.setdefault(same[0].first_model, []).extend(same[:GAMES_TOGETHER])
+    return dict(sorted(chosen.items()))
 
 
 def find_games_of(ledger: Ledger, run: Path, version: int, *, games: int) -> list[GameRecord]:
@@ -239,14 +323,15 @@ def _load_evaluator(game: Game, run: Path, version: int, *, max_batch: int) -> E
     return Evaluator(network, game, device="cpu", max_batch=max_batch)
 
 
-def check_games(ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, games: int) -> Finding:
+def check_games(
+    ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, games: int, seed: int
+) -> Finding:
     """Play games again by their seeds with the networks that the ledger names, and compare moves and visits."""
     use_threads(1)
     found, own = list[Agreement](), list[Agreement]()  # own: of games that began with the record's network
     moves, evaluations, here = 0, 0, 0.0
-    chosen = choose_games(ledger, run, games=games)
-    if model_path(run, record.model_version).is_file():
-        chosen[record.model_version] = find_games_of(ledger, run, record.model_version, games=OWN_GAMES)
+    chosen = choose_games(ledger, run, games=games, seed=seed)
+    chosen[record.model_version] = find_games_of(ledger, run, record.model_version, games=OWN_GAMES)
     for version, records in chosen.items():
         if not records:
             continue
@@ -279,36 +364,50 @@ def check_games(ledger: Ledger, settings: Settings, game: Game, run: Path, recor
     return Finding(subject="games", text=text, problems=tuple(problems))
 
 
-def check_network(ledger: Ledger, game: Game, run: Path, record: Record) -> Finding:
-    """Check that the network follows from the version before it, as each of the others does."""
-    versions = [row.version for row in ledger.models() if model_path(run, row.version).is_file()]
-    if record.model_version not in versions:
-        return Finding(subject="network", text="", problems=(f"model {record.model_version} has no file",))
-    index = versions.index(record.model_version)
-    near = versions[max(0, index - MOST_STEPS) : index + 2]  # and the one after it
-    if len(near) < 3:
-        return Finding(subject="network", text="there are too few versions to compare it with")
-    observations, legal = _find_positions(ledger, game, run)
-    policies = {version: _find_policies(game, run, version, observations, legal) for version in near}
-    steps = [(second, _mean_divergence(policies[second], policies[first])) for first, second in pairwise(near)]
-    own = [nats for version, nats in steps if version == record.model_version]
-    others = [nats for version, nats in steps if version < record.model_version]
-    usual = max(others, default=own[0] if own else 0.0)
+def check_network(ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, seed: int) -> Finding:
+    """Check that the networks begin with that of the run's seed, and that each follows from the one before it.
+
+    A step is compared with those around it, as the first ones are long.
+    """
+    rows = [row for row in ledger.models() if row.version <= record.model_version]
+    versions = [row.version for row in rows if model_path(run, row.version).is_file()]
     problems = list[str]()
-    if own and others and own[0] > FOREIGN_FACTOR * usual + FOREIGN_NATS:
-        problems.append(
-            f"model {record.model_version} does not follow from the version before it: their policies differ by "
-            f"{own[0]:.3f} nats"
-        )
-    step = f"{own[0]:.3f} nats" if own else "nothing"
-    text = f"its policy differs by {step} from the version before, earlier steps by up to {usual:.3f}"
-    return Finding(subject="network", text=text, problems=tuple(problems))
+    if settings.game.smaller:
+        problems.append("it began on smaller boards, whose games are not in the record")
+    if versions[:1] != [row.version for row in rows[:1]]:
+        problems.append("the first version of the network has no file")
+    elif not _is_begin(load_model_file(model_path(run, versions[0])), game, settings):
+        problems.append("the first version of the network is not the one that the run's seed gives")
+    observations, legal = _find_positions(ledger, game, run, seed=seed)
+    policies = (_find_policies(game, run, version, observations, legal) for version in versions)
+    steps = [_mean_divergence(second, first) for first, second in pairwise(policies)]
+    for index in range(2, len(steps)):
+        usual = max(steps[max(0, index - MOST_STEPS) : index])
+        if steps[index] > FOREIGN_FACTOR * usual + FOREIGN_NATS:
+            problems.append(
+                f"model {versions[index + 1]} does not follow from the version before it: their policies differ by "
+                f"{steps[index]:.3f} nats"
+            )
+    text = f"{len(versions):,} versions from that of the seed on" + (
+        f"; policies differ by {steps[-1]:.3f} nats in the last step, and by up to {max(steps):.3f}" if steps else ""
+    )
+    return Finding(subject="network", text=text, problems=_shortened(problems))
 
 
-def _find_positions(ledger: Ledger, game: Game, run: Path) -> tuple[Planes, NDArray[np.bool_]]:
+def _is_begin(first: Model, game: Game, settings: Settings) -> bool:
+    """Return whether a model is the network that a run begins with, up to the rounding of its file."""
+    seed_weights(seed_stream(settings.run.seed, "network"))
+    begin = build_network(game, **settings.network.arguments(0)).state_dict()
+    return begin.keys() == first.weights.keys() and all(
+        torch.allclose(weight, begin[name].to(weight.dtype), rtol=2.0**-7, atol=1e-3)
+        for name, weight in first.weights.items()
+    )
+
+
+def _find_positions(ledger: Ledger, game: Game, run: Path, *, seed: int) -> tuple[Planes, NDArray[np.bool_]]:
     """Return positions of the run's games, ``[N, C, H, W]``, and which actions are legal there, ``[N, A]``."""
     found = list[tuple[NDArray[np.float32], NDArray[np.bool_]]]()
-    for records in choose_games(ledger, run, games=COMPARED_POSITIONS // 8).values():
+    for records in choose_games(ledger, run, games=COMPARED_POSITIONS // 8, seed=seed).values():
         for record in records:
             state = game.initial_state()
             for action in record.actions.tolist():
@@ -340,10 +439,10 @@ def _mean_divergence(first: NDArray[np.float64], second: NDArray[np.float64]) ->
 def check_strength(record: Record, again: Judgement) -> Finding:
     """Compare a second judgement, with other openings, with the target: is the network weaker than it?"""
     target, before = record.target, record.judgement
-    if target.errors:
-        weaker, apart = again.low > target.errors.most, again.low > before.high
+    if target.errors:  # in the same positions: only ties and rounding differ
+        weaker, apart = again.value > target.errors.most, again.value > before.high
     else:
-        weaker, apart = target.match is not None and again.high < target.match.least, again.high < before.low
+        weaker, apart = target.match is not None and again.value <= target.match.least, again.high < before.low
     problems = list[str]()
     if weaker:
         problems.append("measured again, the network does not reach the target")

@@ -7,20 +7,28 @@ import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from keima.base.files import sha256_hex
 from keima.base.run_folder import RECORD_NAME
+from keima.cli.reports.audit import recorded_core_hours
 from keima.cli.reports.verify import main as verify
+from keima.cli.training.speedrun import judge_model
 from keima.cli.training.speedrun import main as speedrun
 from keima.data.ledger import read_ledger
 from keima.data.packs import games_path
 from keima.data.records import decode_batch, encode_batch
+from keima.networks.files.container import decode_content, encode_content
 from keima.networks.files.model import encode_model
+from keima.paths import CACHE
 from keima.play.speedrun.record import hash_config, hash_ledger, read_record
+from keima.play.speedrun.target import load_target
+from keima.report.cost import core_hours_by_worker
 from keima.trainers.run import local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
@@ -55,10 +63,12 @@ def recorded(folder: Path) -> Path:
     path = folder / "run" / RECORD_NAME
     record = json.loads(path.read_text())
     with read_ledger(folder / "run") as ledger:
-        row = ledger.iterations()[5]
+        rows = ledger.iterations()
+        row = rows[5]
         model = next(each for each in ledger.models() if each.version == row["model_version"])
     record |= {"model_version": model.version, "model_sha256": model.sha256, "seconds": row["seconds"]}
     record |= {"games": row["total_games"], "positions": row["total_positions"]}
+    record |= {"core_hours": sum(core_hours_by_worker([recorded_core_hours(each) for each in rows[:6]]).values())}
     path.write_text(json.dumps(record))
     return folder / "run"
 
@@ -127,6 +137,80 @@ def test_a_record_is_packed_into_one_file_that_holds_as_well(
     assert list(tmp_path.iterdir()) == [packed]
 
 
+def test_code_that_comes_with_a_record_is_not_executed(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"open({str(copy / 'executed')!r}, 'w')"
+    name = f"evil-{sha256_hex(source.encode())[:12]}"
+    (copy / "modules").mkdir(exist_ok=True)
+    (copy / "modules" / f"{name}.py").write_text(source)
+    version = read_record(copy).model_version
+    content = decode_content((copy / f"models/model-{version:06d}.model").read_bytes())
+    description = content.header.model.model_copy(update={"network": {"type": name}})
+    header = content.header.model_copy(update={"model": description})
+    content = replace(content, header=header, raw_header=header.model_dump_json().encode())
+    (copy / f"models/model-{version:06d}.model").write_bytes(encode_content(content))
+    assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    assert "which is code and not executed" in capsys.readouterr().err
+    assert not (copy / "executed").exists() and not (CACHE / "modules" / f"{name}.py").exists()
+
+
+def test_a_ledger_with_a_view_is_not_read(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql(copy, "DROP TABLE matches")
+    sql(copy, "CREATE VIEW matches AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n")
+    assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    assert "has what no ledger of this version has: CREATE VIEW matches" in capsys.readouterr().err
+
+
+def test_a_clock_that_is_no_number_is_named(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_reports(copy, lambda report: report.update(seconds=float("nan")))
+    forge(copy)
+    assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    assert "the report of iteration 1 is damaged" in capsys.readouterr().err
+
+
+def test_a_clock_that_stood_still_while_games_were_entered_is_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(copy / "run.db")) as db:
+        ((begin, end),) = db.execute("SELECT MIN(time), MAX(time) FROM batches")
+    change_times(copy, 120 / (end - begin))  # two minutes, of which the clock counts a tenth, as if it was interrupted
+    factor = 12 / read_record(copy).seconds
+    change_reports(copy, lambda report: report.update(seconds=report["seconds"] * factor))
+    forge(copy, seconds=12.0)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and reasons["clock"][0].startswith("games and models were entered for")
+
+
+def test_a_network_that_began_elsewhere_is_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = encode_model(new_model(GAME, 1), GAME)
+    (copy / "models/model-000001.model").write_bytes(data)
+    sql(copy, "UPDATE models SET sha256 = ?, bytes = ? WHERE version = 1", sha256_hex(data), len(data))
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "not the one that the run's seed gives" in reasons["network"][0]
+
+
+def test_a_record_on_another_board_is_none_of_the_target(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "other.yaml").write_text(TARGET.replace("tic_tac_toe", "connect_four"))
+    assert verify([str(copy), "--target", str(copy / "other.yaml")]) == 2
+    assert "and the target's game is connect_four" in capsys.readouterr().err
+    assert verify([str(copy)]) == 2  # a target of its own that is not given is not looked for
+
+
+def test_the_judge_searches_as_the_target_says_and_not_as_the_run_does(copy: Path, folder: Path) -> None:
+    config = copy / "config.yaml"
+    config.write_text(re.sub("match_lookahead_plies: .*", "match_lookahead_plies: 9", config.read_text()))
+    found = judge_model(
+        copy, 1, load_target(folder / "easy.yaml"), seed=1, processes=1, title="", console=Console(quiet=True)
+    )
+    assert found.value > 0.02, "the rules alone make no error"
+
+
 @pytest.mark.parametrize("name", ["../run.db", "games/../../run.db", "/run.db", "network.py", "games/a/b"])
 def test_a_packed_record_with_files_that_belong_elsewhere_is_not_unpacked(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -161,12 +245,12 @@ def test_a_refused_record_is_not_packed(
 
 @pytest.mark.slow
 def test_the_clock_is_that_of_the_first_model_that_meets_the_target(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
-    record = read_record(folder / "run")
+    assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(copy), "--processes", "1"]) == 0
+    record = read_record(copy)
     assert record.model_version == 1 and "Met after" in capsys.readouterr().out
-    assert speedrun([str(folder / "never.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 1
+    assert speedrun([str(folder / "never.yaml"), "--run-dir", str(copy), "--processes", "1"]) == 1
     assert "not met: give more --minutes" in capsys.readouterr().out
 
 
