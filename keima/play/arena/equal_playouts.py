@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keima.base.reports.intervals import wilson_interval
+
 FIRST_PLAYOUTS = 64
 PROBE_FACTOR = 4  # between the first, few games
 PROBE_GAMES = 4  # or the number of games, if that is less
@@ -39,7 +41,7 @@ class EqualPlayouts:
     playouts: float
     low: float
     high: float
-    is_bound: bool  # the network scored more than half against the most playouts that were tried: it may be worth more
+    is_bound: bool  # the network is surely better than the most playouts that were tried, and may be worth far more
     scores: tuple[PlayoutScore, ...]
 
 
@@ -97,14 +99,23 @@ def estimate_equal_playouts(scores: Sequence[PlayoutScore]) -> EqualPlayouts:
         posterior += score.points * -np.log1p(np.exp(-odds)) + (score.games - score.points) * -np.log1p(np.exp(odds))
     weights = np.exp(posterior - posterior.max()).sum(0)
     low, median, high = 2 ** np.interp(INTERVAL, np.cumsum(weights) / weights.sum(), halves)
-    last = max(scores, key=lambda score: score.playouts)
     return EqualPlayouts(
         playouts=float(median),
         low=float(low),
         high=float(high),
-        is_bound=last.points > 0.5 * last.games,
+        is_bound=_beats_all(scores),
         scores=tuple(scores),
     )
+
+
+def _beats_all(scores: Sequence[PlayoutScore]) -> bool:
+    """Return whether it scored more than half against every number of playouts, and surely so against the most."""
+    sums = dict[int, tuple[float, int]]()
+    for score in scores:
+        points, games = sums.get(score.playouts, (0.0, 0))
+        sums[score.playouts] = points + score.points, games + score.games
+    low, _ = wilson_interval(*sums[max(sums)])
+    return low > 0.5 and all(points > 0.5 * games for points, games in sums.values())
 
 
 def equal_playouts_text(found: EqualPlayouts) -> str:

@@ -1,7 +1,7 @@
 """Plays a network against a ladder for a given time: few games against each rung, more where they tell most."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keima.base.random import seed_stream
@@ -91,13 +91,18 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
 
     Args:
         match: what is to be played.
-        skipped: engines that do not play; those that fail are added.
+        skipped: engines that do not play; those that fail are added, and play no further games.
     """
     table = {rung.name: _read_games(rung, match.cache) for rung in match.rungs}
     failed = list[SkippedEngine]()
     interrupted, is_warm = False, False
     try:
-        while batch := choose_batch(list(table.values()), seconds=match.seconds, processes=match.processes):
+        while batch := choose_batch(
+            list(table.values()),
+            seconds=match.seconds,
+            processes=match.processes,
+            closed={each.name for each in failed},
+        ):
             if not is_warm:
                 warm_up(match.game, match.network)
                 is_warm = True
@@ -105,10 +110,10 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
                 table[batch.rung.name] = _play_batch(match, table, batch)
             except (SliceFailed, EngineFailed) as error:
                 failed.append(SkippedEngine(name=batch.rung.name, reason=_last_line(error)))
-                del table[batch.rung.name]
             except _TooSlowError:
                 reason = f"{batch.games} games take more than a quarter of the time: give more --minutes"
                 failed.append(SkippedEngine(name=batch.rung.name, reason=reason))
+            if failed and failed[-1].name == batch.rung.name and not table[batch.rung.name].points.games:
                 del table[batch.rung.name]
     except KeyboardInterrupt:
         interrupted = True
@@ -157,7 +162,9 @@ class Batch:
     games: int
 
 
-def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) -> Batch | None:
+def choose_batch(
+    table: Sequence[RungGames], *, seconds: float, processes: int, closed: Collection[str] = ()
+) -> Batch | None:
     """Return the next games; None when the time is up.
 
     A few games against each anchor that may be of about the network's strength come first, and against each rung of
@@ -167,6 +174,7 @@ def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) 
         table: the rungs with their games.
         seconds: for all games, in all.
         processes: that play, each at least a pair of games.
+        closed: names of rungs that play no more; their games count.
     """
     left = seconds - sum(each.seconds for each in table)
     if left <= 0:
@@ -186,6 +194,7 @@ def choose_batch(table: Sequence[RungGames], *, seconds: float, processes: int) 
     def is_plausible(each: RungGames) -> bool:
         return each.rung.elo is not None and expected_evenness(each.rung, rating, rungs) >= PLAUSIBLE
 
+    table = [each for each in table if each.rung.name not in closed]
     fresh = [each for each in table if not each.points.games]
     probed = [each for each in fresh if is_plausible(each)]
     if not probed and not costs:  # nothing on the ladder is likely, but something must be played

@@ -41,6 +41,26 @@ def test_a_network_that_beats_the_most_playouts_is_stronger_than_they_are() -> N
     assert asked == [(64, 4), (256, 4), (1024, 4), (4096, 4), (4096, 20), (8192, 20)]
 
 
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [
+            (64, 4, 4),
+            (256, 4, 4),
+            (1024, 2.5, 4),
+            (256, 14, 20),
+            (512, 8, 20),
+        ],  # the last few games of the search's begin
+        [(64, 3, 4)],  # the time was up
+    ],
+)
+def test_a_few_lucky_games_are_no_bound(scores: list[tuple[int, float, int]]) -> None:
+    found = estimate_equal_playouts(
+        [PlayoutScore(playouts=n, points=points, games=games) for n, points, games in scores]
+    )
+    assert not found.is_bound and equal_playouts_text(found).startswith("as strong as MCTS with")
+
+
 def test_a_network_that_loses_all_games_has_an_interval_that_ends_below() -> None:
     found = find_equal_playouts(lambda playouts, games: 0.0, games=20, most=10_000, seconds=1e9)
     assert not found.is_bound and found.high < 64

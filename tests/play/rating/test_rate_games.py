@@ -9,6 +9,7 @@ from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import GtpSpec, MctsSpec, NetworkSpec, RandomSpec
+from keima.play.arena.slices import SliceFailed
 from keima.play.rating import rate_games
 from keima.play.rating.fit import Points
 from keima.play.rating.game_cache import GameCache
@@ -111,6 +112,22 @@ def test_an_engine_that_fails_is_left_out_with_the_reason(tmp_path: Path) -> Non
     assert list(count_games(result)) == ["random"] and result.rating
     (skipped,) = result.skipped
     assert skipped.name == "broken" and "/no/such/engine cannot be started" in skipped.reason
+
+
+def test_games_that_an_engine_played_before_it_failed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = rate_games.play_pairs
+    left = [True, True]  # the warm-up, and one batch
+
+    def play(*arguments: Any, **options: Any) -> Any:
+        if not left:
+            raise SliceFailed("the engine does not answer")
+        left.pop()
+        return played(*arguments, **options)
+
+    monkeypatch.setattr(rate_games, "play_pairs", play)
+    result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
+    assert count_games(result) == {"random": 4} and result.rating
+    assert [each.reason for each in result.skipped] == ["the engine does not answer"]
 
 
 def test_ctrl_c_gives_the_result_so_far_without_the_unfinished_games(
