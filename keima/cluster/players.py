@@ -1,5 +1,6 @@
 """What plays on the machines of a cluster: cores and GPUs, for a run whose settings are chosen."""
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,17 +26,17 @@ def find_players_elsewhere(
     slots = [(each.machine.name, slot) for each in checked for slot in each.slots]
     cores, machines = sum(slot.gpu is None for _, slot in slots), len({machine for machine, _ in slots})
     gpus = len({(machine, slot.gpu) for machine, slot in slots if slot.gpu is not None})
-    for count, has_gpu in _slots_of_schedulers(distributed):
-        machines, cores, gpus = machines + count, cores + count * (not has_gpu), gpus + count * has_gpu
+    for count, share in _slots_of_schedulers(distributed):
+        machines, cores, gpus = machines + count, cores + count * (not share), gpus + math.ceil(count * min(share, 1))
     return Players(cores=cores, gpus=gpus, machines=machines) if machines else None
 
 
-def _slots_of_schedulers(distributed: DistributedSettings) -> Iterator[tuple[int, bool]]:
-    """Yield how many workers Slurm and Ray are asked for, and whether they have GPUs."""
+def _slots_of_schedulers(distributed: DistributedSettings) -> Iterator[tuple[int, float]]:
+    """Yield how many workers Slurm and Ray are asked for, and how many GPUs each has, which several may share."""
     if distributed.slurm:
-        yield distributed.slurm.count, distributed.slurm.gpus > 0
+        yield distributed.slurm.count, distributed.slurm.gpus
     if distributed.ray and distributed.ray.slots != "auto":
-        yield distributed.ray.slots, distributed.ray.num_gpus > 0
+        yield distributed.ray.slots, distributed.ray.num_gpus
 
 
 def count_machines(distributed: DistributedSettings) -> int:

@@ -192,6 +192,11 @@ def read_measurements(
     return {name: each for name, each in found.items() if each}
 
 
+def read_elo_results(ledger: Ledger, game: Game) -> list[PairResult]:
+    """Read the rating games of a run in which half of the points are even: in games of two players."""
+    return read_match_results(ledger) if game.num_players == 2 else []
+
+
 def rate_versions(results: Sequence[PairResult]) -> list[tuple[int, float, float]]:
     """Return the rated versions from the first that beat the random player on: the Elo of each above the last one, and
     its standard deviation.
@@ -280,7 +285,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             settings = load_settings(folder / "config.yaml")
             found = read_measurements(
                 rows,
-                read_match_results(ledger),
+                read_elo_results(ledger, game),
                 points=game.height * game.width,
                 seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
                 decays=settings.training.learning_rate_schedule == "cosine",

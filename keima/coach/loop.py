@@ -33,7 +33,7 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
-from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast
+from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast, read_elo_results
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
 from keima.coach.ranks.leading import send_command
@@ -46,7 +46,6 @@ from keima.data.ledger import Ledger
 from keima.data.ledger_rows import make_model_row, model_path
 from keima.data.model_files import thin_models
 from keima.data.packs import pack_old_batches
-from keima.evaluation.strength import read_match_results
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
 from keima.learning.generalization import measure_generalization
@@ -387,7 +386,7 @@ class Coach:
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
         earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]
-        rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_match_results(self.ledger)
+        rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_elo_results(self.ledger, self.game)
         decays = self.settings.training.learning_rate_schedule == "cosine"
         points = self.game.height * self.game.width
         expected = forecast_end(rows, results, points=points, seconds=seconds, decays=decays, laws=self._laws)

@@ -112,8 +112,12 @@ def open_coach(
 
 def list_other_runs(run_dir: Path) -> list[Path]:
     """Return the other runs next to a run, the oldest first."""
-    found = [path for path in run_dir.parent.glob(f"*/{LEDGER_NAME}") if path.parent != run_dir]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+    return [path for path in list_runs_in(run_dir.parent) if path != run_dir]
+
+
+def list_runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder, the oldest first."""
+    return [path.parent for path in sorted(folder.glob(f"*/{LEDGER_NAME}"), key=lambda path: path.stat().st_mtime)]
 
 
 def repeatable_run_id(settings: Settings) -> str | None:

@@ -16,11 +16,11 @@ from keima.coach.forecast import (
     forecast_strength,
     is_of_game,
     rate_versions,
+    read_elo_results,
 )
 from keima.coach.proposal import Choice, CoreSpeeds, Proposal, points_of, propose_settings
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
-from keima.evaluation.strength import read_match_results
 from keima.games import Game
 
 BEATEN_ELO = 800.0  # over the random player, who then scores 1 %
@@ -98,7 +98,7 @@ def find_first_beating(run: Path, game: Game) -> Measurement | None:
     another game, or is damaged.
     """
     with suppress(*UNREADABLE), read_ledger(run) as ledger:
-        if not is_of_game(ledger, game) or not (rated := rate_versions(read_match_results(ledger))):
+        if not is_of_game(ledger, game) or not (rated := rate_versions(read_elo_results(ledger, game))):
             return None
         versions = {row["model_version"]: row["total_positions"] for row in reversed(ledger.iterations())}
         positions = versions[min(version for version in versions if version >= rated[0][0])]
@@ -115,7 +115,7 @@ def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> It
     another_hour = gain_of(law, compute, (hours + 1) / hours)
     another_machine = gain_of(law, compute, (machines + 1) / machines)
     yield f"Another hour would add about {another_hour:.0f} Elo, another machine of this kind {another_machine:.0f}."
-    little = hours
+    little = hours * max(1.0, 1.0 / compute)  # not before it beats a random player
     while gain_of(law, compute * little / hours, (little + 1) / little) > LITTLE_ELO:
         little *= 1.1
     if little > hours:
@@ -127,5 +127,5 @@ def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> It
 
 def gain_of(law: Law, compute: float, times: float) -> float:
     """Return the Elo that so many times this compute adds."""
-    begin = max(1.0, compute)  # before that, the law does not hold
-    return law.slope * (count_doublings(law, begin * times) - count_doublings(law, begin))
+    begin, end = (max(1.0, each) for each in (compute, compute * times))  # before that, the law does not hold
+    return law.slope * (count_doublings(law, end) - count_doublings(law, begin))

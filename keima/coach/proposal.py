@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
+from keima.base.reports.formats import format_duration
 from keima.base.run_folder import check_run_folder
 from keima.base.system.limits import count_usable_cores
 from keima.config.load import apply_overrides, error_at_setting, flatten, load_settings, read_given_settings
 from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
+from keima.config.sections.network import GROWING_TYPES, NetworkSettings
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
@@ -87,9 +89,14 @@ class Players:
         return (self.gpus * GPU_AS_CORES or self.cores) * WORKER_SHARE  # where GPUs play, the cores serve them
 
 
-def find_players_here(device: str = "auto") -> Players:
-    """Return what plays on this machine, where ``device`` is that of the network."""
-    return Players(cores=count_usable_cores(), gpus=0 if device == "cpu" else count_gpus())
+def find_players_here(settings: Settings | None = None) -> Players:
+    """Return what plays on this machine, as far as the settings leave it to play."""
+    device, own, workers = "auto", "auto", None
+    if settings:
+        device, own, workers = settings.training.device, settings.self_play.device, settings.self_play.workers
+    gpus = 0 if "cpu" in (device, own) else min(count_gpus(), 1) if ":" in device else count_gpus()
+    cores = count_usable_cores()
+    return Players(cores=min(cores, workers) if isinstance(workers, int) and not gpus else cores, gpus=gpus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,21 +136,22 @@ def propose_settings(
     """
     given, players, speeds = given or {}, players or find_players_here(), speeds or CoreSpeeds(game)
     fixed_search, fixed_network = given.get("search", {}), given.get("network", {})
-    search = search_settings(game, report, FEWEST_SIMULATIONS) | fixed_search
+    fewest = max(FEWEST_SIMULATIONS, fixed_search.get("cheap_simulations", 1))
+    search = search_settings(game, report, fixed_search.get("num_simulations", fewest), given=fixed_search)
     speed = players.whole_cores * speeds.measure(search, REFERENCE)
     games = round(PLIES_PER_POINT * points_of(game) * report.branching**0.5 / report.mean_plies)
     if minutes is None:
         seconds = games * evaluations_per_game(search, report) / speed
         minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
-    blocks, channels = choose_size(game, report, speed, minutes)
+    blocks, channels = choose_size(game, report, speed, minutes, within=find_first_growth(fixed_network))
     size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
     evaluations = speed if size == REFERENCE else players.whole_cores * speeds.measure(search, size)
     simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
-    search = search_settings(game, report, fixed_search.get("num_simulations", simulations)) | fixed_search
+    search = search_settings(game, report, fixed_search.get("num_simulations", simulations), given=fixed_search)
     games_per_second = evaluations / evaluations_per_game(search, report)
     return Proposal(
         settings={
-            "network": network_settings(game, size),
+            "network": network_settings(game, size, type=fixed_network.get("type", "resnet")),
             "search": search,
             **learning_settings(
                 game, report, search, games=games_per_second * minutes * 60, fixed=given.get("training", {})
@@ -177,7 +185,7 @@ class CoreSpeeds:
 
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
     """Return the mean number of evaluations of a game."""
-    return report.mean_plies * simulations_per_move(search) / GAMES_SHARE
+    return report.mean_moves * simulations_per_move(search) / GAMES_SHARE
 
 
 def simulations_per_move(search: Mapping[str, Any]) -> float:
@@ -191,24 +199,40 @@ def points_of(game: Game) -> int:
     return game.height * game.width
 
 
-def choose_size(game: Game, report: GameReport, evaluations_per_second: float, minutes: float) -> tuple[int, int]:
+def choose_size(
+    game: Game,
+    report: GameReport,
+    evaluations_per_second: float,
+    minutes: float,
+    *,
+    within: tuple[int, int] | None = None,
+) -> tuple[int, int]:
     """Return the blocks and channels of the network, for so many evaluations per second of the reference network.
 
     blocks * channels^2, to which parameters and time per point are proportional, follows
-    4 * 32^2 * (compute / reference)^0.62.
+    4 * 32^2 * (compute / reference)^0.62. It is smaller than ``within``, to which the network is to grow.
     """
-    if report.mean_plies <= SHORT:
+    sizes = [size for size in SIZES if not within or (size != within and size[0] <= within[0] and size[1] <= within[1])]
+    if report.mean_plies <= SHORT or len(sizes) < 2:
         return SIZES[0]
     compute = evaluations_per_second * points_of(game) * minutes / (REFERENCE_SPEED * REFERENCE_MINUTES)
     best = REFERENCE[0] * REFERENCE[1] ** 2 * compute**SIZE_EXPONENT
-    return min(SIZES[1:], key=lambda size: abs(math.log(size[0] * size[1] ** 2 / best)))
+    return min(sizes[1:], key=lambda size: abs(math.log(size[0] * size[1] ** 2 / best)))
 
 
-def network_settings(game: Game, size: tuple[int, int]) -> dict[str, Any]:
-    """Return the network; auxiliary targets where the game has them (Wu, "Accelerating Self-Play Learning in Go")."""
+def find_first_growth(network: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the blocks and channels to which the network of these settings grows first; None if it does not."""
+    steps = NetworkSettings(growth=network["growth"], blocks=1, channels=4).sizes[1:] if network.get("growth") else ()
+    return (steps[0].blocks, steps[0].channels) if steps else None
+
+
+def network_settings(game: Game, size: tuple[int, int], *, type: str = "resnet") -> dict[str, Any]:
+    """Return the network; auxiliary targets where the game has them (Wu, "Accelerating Self-Play Learning in Go"), and
+    the type of network has heads for them.
+    """
     blocks, channels = size
     settings: dict[str, Any] = {"blocks": blocks, "channels": channels, "global_pooling": size != SIZES[0]}
-    if game.final_score is not None:
+    if game.final_score is not None and type in GROWING_TYPES:
         settings |= {"predict_ownership": True, "predict_score": True}
     return settings
 
@@ -217,14 +241,16 @@ def choose_simulations(report: GameReport, evaluations: float) -> int:
     """Return the simulations of a full search, for so many evaluations in the run."""
     if report.mean_plies <= SHORT:
         return SHORT_SIMULATIONS
-    per_game = report.mean_plies * (FULL_SHARE + (1 - FULL_SHARE) * CHEAP_SHARE) / GAMES_SHARE
+    per_game = report.mean_moves * (FULL_SHARE + (1 - FULL_SHARE) * CHEAP_SHARE) / GAMES_SHARE
     many, few = (evaluations / (games * per_game) for games in (ENOUGH_GAMES, FEW_GAMES))
     full = many if report.sudden >= SUDDEN else max(many, min(few, FEW_GAMES_SIMULATIONS))
     return max(FEWEST_SIMULATIONS, min(MOST_SIMULATIONS, round(full / 8) * 8))
 
 
-def search_settings(game: Game, report: GameReport, simulations: int) -> dict[str, Any]:
-    """Return the search with so many simulations for a move that is learned."""
+def search_settings(
+    game: Game, report: GameReport, simulations: int, *, given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the search with so many simulations for a move that is learned; what is ``given`` wins."""
     settings: dict[str, Any] = {
         "num_simulations": simulations,
         "cheap_simulations": max(1, int(simulations * CHEAP_SHARE)),
@@ -242,6 +268,7 @@ def search_settings(game: Game, report: GameReport, simulations: int) -> dict[st
         settings["resignation"] = {
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
         }  # fmt: skip
+    apply_overrides(settings, dict(flatten(given or {})))
     return settings
 
 
@@ -270,7 +297,7 @@ def learning_settings(
     game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any]
 ) -> Sections:
     """Return the sections that depend on the number of games of the run; ``fixed`` are given settings of training."""
-    per_iteration = max(50, min(2000, round(games / ITERATIONS / 50) * 50))
+    per_iteration = fixed.get("games_per_iteration", max(50, min(2000, round(games / ITERATIONS / 50) * 50)))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
     window = fixed.get("window", {})
     batch = fixed.get("batch_size", 128 if points_of(game) <= 64 else 256)
@@ -278,7 +305,8 @@ def learning_settings(
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     evaluations, rating_games = plan_evaluations(games, search)
-    optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if competitive else {}
+    is_muon = competitive and fixed.get("optimizer", "muon") == "muon"
+    optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if is_muon else {}
     return {
         "self_play": {"games_per_worker": max(20, per_iteration // 4), "cache_positions": 200_000},
         "training": {
@@ -289,7 +317,7 @@ def learning_settings(
             "ema_decay": 0.98 if report.mean_plies <= SHORT else 0.995,
             "td_lambda": 0.9 if competitive and not game.won_by_area else 1.0,
             "games_per_iteration": per_iteration,
-            "steps_per_model": 200,
+            "steps_per_model": 200 if fixed.get("asynchronous", True) else None,
             "window": {
                 "min_positions": least,
                 "max_positions": max(1_000_000, least),
@@ -338,7 +366,7 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     yield f"{full} simulations: {why}{cheaply}"
     if search.get("lookahead_plies"):
         yield f"lookahead_plies {search['lookahead_plies']}: in {report.sudden:.0%} of positions a move ends the game"
-    if "resignation" in search:
+    if search.get("resignation", {}).get("enabled"):
         yield "resignation: games are long, and no single move decides them"
     unlimited = given.get("run", {}).get("minutes") is None
     why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
@@ -395,10 +423,10 @@ def choose_settings(
     if report.broken:
         raise error_at_setting(path, ("game",), report.broken)
     sections: Sections = {}
-    apply_overrides(sections, given)
+    apply_overrides(sections, {key: value for key, value in given.items() if value is not None or "." in key})
     game = load_game(name, **options)
     players = find_players(settings) if find_players and settings.distributed.enabled else None
-    players = players or find_players_here(settings.training.device)
+    players = players or find_players_here(settings)
     return Choice(
         settings=settings,
         given=given,
@@ -454,8 +482,8 @@ def load_run_settings(
     needed = proposal.hours * 60
     if proposal.minutes < needed:
         say(
-            f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about {needed:.2g} "
-            "minutes here until a network plays sensibly"
+            f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about "
+            f"{format_duration(needed * 60)} here until a network plays sensibly"
         )
     chosen = {key: value for key, value in flatten(proposal.settings) if key not in choice.given}
     if is_own(settings.network.type):  # it has options of its own, and perhaps no matrices for Muon
@@ -477,4 +505,6 @@ def _placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
         "training.window.max_positions": 2**62,
         "run.minutes": 1.0,
     }
+    if given.get("network.growth"):  # from whatever it begins with
+        free |= {"network.blocks": 1, "network.channels": 4}
     return {key: value for key, value in free.items() if key not in given}

@@ -9,6 +9,8 @@ from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
 from keima.data.scores import make_score_report, milestones_of
 from keima.games import Game
+from keima.games.game import Actions
+from keima.replay.value_targets import list_players
 
 
 @dataclass
@@ -70,12 +72,20 @@ class IterationTally:
     def _count_false_resignations(self, batch: GameBatch) -> None:
         ends = np.cumsum(batch.lengths)
         for game in np.flatnonzero(batch.resigned == 0):
-            values = batch.root_values[ends[game] - batch.lengths[game] : ends[game]]
-            hopeless = [_longest_run(values[player::2] <= -self.resignation.threshold) for player in (0, 1)]
+            plies = slice(ends[game] - batch.lengths[game], ends[game])
+            is_hopeless = batch.root_values[plies] <= -self.resignation.threshold
+            players_to_move = self._list_players(batch.actions[plies])
+            hopeless = [_longest_run(is_hopeless[players_to_move == player]) for player in (0, 1)]
             players = [player for player in (0, 1) if hopeless[player] >= self.resignation.consecutive]
             if players:
                 self.would_resign += 1
                 self.false_resignations += any(batch.returns[game, player] >= 0 for player in players)
+
+    def _list_players(self, actions: Actions) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Return who was to move at each ply; they need not alternate, and at outcomes of chance nobody was."""
+        players = np.empty(len(actions), np.int64)
+        list_players(self.game.rules, self.game.initial_state(), actions, players)
+        return players
 
 
 def _longest_run(flags: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> int:

@@ -42,6 +42,15 @@ class ReturnParams(NamedTuple):
 
 
 @compiled
+def list_players(rules: Rules, start: States, actions: Actions, players: NDArray[np.int64]) -> None:
+    """Write to ``players`` ``[M]`` who is to move at each ply of the game ``actions`` ``[M]``."""
+    state = start.copy()
+    for ply, action in enumerate(actions):
+        players[ply] = rules.current_player(state)
+        rules.step(state, np.int64(action))
+
+
+@compiled
 def write_value_targets(
     rules: Rules, start: States, games: SearchedGames, params: ReturnParams, targets: NDArray[np.float32]
 ) -> None:

@@ -10,9 +10,12 @@ from keima.coach.proposal import (
     GPU_AS_CORES,
     REFERENCE_MINUTES,
     REFERENCE_SPEED,
+    CoreSpeeds,
     Players,
     choose_simulations,
     choose_size,
+    evaluations_per_game,
+    find_players_here,
     learning_settings,
     load_run_settings,
     lookahead_plies,
@@ -22,8 +25,9 @@ from keima.coach.proposal import (
     search_settings,
     simulations_per_move,
 )
-from keima.config.load import flatten, load_settings, save_resolved
+from keima.config.load import apply_overrides, flatten, load_settings, save_resolved
 from keima.config.schema import Settings
+from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import TrainingSettings
 from keima.games import Game, load_game
 from keima.games.authoring.check import GameReport
@@ -196,10 +200,16 @@ def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
     assert settings == load_settings(path, overrides=overrides)
 
 
+@pytest.mark.parametrize("plies", [7.6, 21.0], ids=lambda plies: f"{plies:g} plies")
 @pytest.mark.parametrize(
     "given",
     [
         {"search": {"num_simulations": 4}},
+        {"search": {"resignation": {"no_resign_fraction": 0.3}}},
+        {"network": {"growth": ["4x32@0.5"]}},
+        {"network": {"type": "spiking"}},
+        {"training": {"asynchronous": False}},
+        {"training": {"optimizer": "sgd"}},
         {"search": {"cheap_simulations": 200}},
         {"training": {"batch_size": 50_000}},
         {"training": {"window": {"max_positions": 500}}},
@@ -208,11 +218,63 @@ def test_settings_are_chosen_only_where_they_are_to_be(tmp_path: Path) -> None:
 )
 @pytest.mark.medium
 def test_what_is_chosen_fits_what_is_given(
-    given: dict[str, dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, dict[str, object]], plies: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    known = GameReport(name="tic_tac_toe", mean_plies=plies, branching=5)
+    monkeypatch.setattr(
+        CoreSpeeds, "measure", lambda self, search, size: 1e4 / SearchSettings(**search).num_simulations
+    )
     monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     path, overrides = configured(tmp_path, **given), {"run.minutes": 1.0}
     chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=lambda line: None)
     loaded = dict(flatten(chosen.model_dump()))
-    assert {key: loaded[key] for key, _ in flatten(given)} == dict(flatten(given))
+    kept = {key: list(loaded[key]) if isinstance(loaded[key], tuple) else loaded[key] for key, _ in flatten(given)}
+    assert kept == dict(flatten(given))
+
+
+def test_sections_without_settings_are_as_if_they_were_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
+    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 1e4)
+    path = configured(tmp_path, search=None, training=None)
+    chosen = load_run_settings(path, {"run.minutes": 1.0}, run_dir=tmp_path / "run", say=lambda line: None)
+    assert chosen.search.num_simulations == 32 and chosen.training.optimizer == "muon"
+
+
+def test_what_is_given_decides_over_what_follows_from_it() -> None:
+    four, go = load_game("connect_four"), load_game("go", size=9)
+    given = {"resignation": {"no_resign_fraction": 0.3}}
+    assert search_settings(go, GO, 64, given=given)["resignation"] == {
+        "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.3,
+    }  # fmt: skip
+    search = search_settings(four, CONNECT_FOUR, 64)
+    few = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 50})
+    many = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 5000})
+    assert (few["evaluation"]["every"], many["evaluation"]["every"]) == (50, 1)
+    assert (
+        "weight_decay"
+        not in learning_settings(four, CONNECT_FOUR, search, games=1000, fixed={"optimizer": "sgd"})["training"]
+    )
+    assert choose_size(four, CONNECT_FOUR, 1e9, 1000.0, within=(4, 48)) == (4, 32)
+
+
+def test_half_of_the_plies_of_a_game_with_dice_are_no_moves() -> None:
+    dice = replace(CONNECT_FOUR, mean_outcomes=10.5)
+    search = search_settings(load_game("connect_four"), CONNECT_FOUR, 64)
+    assert evaluations_per_game(search, dice) == evaluations_per_game(search, CONNECT_FOUR) / 2
+
+
+def test_only_what_the_settings_leave_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keima.coach.proposal.count_usable_cores", lambda: 64)
+    monkeypatch.setattr("keima.coach.proposal.count_gpus", lambda: 4)
+
+    def found(**changes: object) -> Players:
+        document = {"run": {"name": "any", "minutes": 10}, "game": {"name": "tic_tac_toe"}}
+        apply_overrides(document, {key.replace("__", "."): value for key, value in changes.items()})
+        return find_players_here(Settings(**document))  # type: ignore[arg-type]
+
+    assert found() == Players(cores=64, gpus=4)
+    assert found(training__device="cuda:1") == Players(cores=64, gpus=1)
+    assert found(self_play__device="cpu", self_play__workers=2) == Players(cores=2)

@@ -1,5 +1,7 @@
 """Counting the games of an iteration."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
 from keima.games import load_game
 from tests.one_player import SMALL, random_batch
+from tests.own_game import example
 from tests.synthetic import synthetic_batch
 
 GAME = load_game("connect_four")
@@ -23,7 +26,7 @@ def batch_of(values: list[list[float]], returns: list[tuple[float, float]], resi
         "root_values": np.concatenate([np.array(game, np.float32) for game in values]),
         "returns": np.array(returns, np.float32),
         "resigned": np.array(resigned, np.uint8),
-        "actions": np.zeros(int(lengths.sum()), np.int32),
+        "actions": np.concatenate([np.arange(length, dtype=np.int32) % 7 for length in lengths]),
     }
     return GameBatch(**(vars(some) | changes))
 
@@ -64,6 +67,18 @@ def test_a_resignation_would_have_been_false_where_the_player_did_not_lose(
 ) -> None:
     counted = tally(batch_of([values], [returns], [0]))
     assert (counted.would_resign, counted.false_resignations) == (would, false)
+
+
+@pytest.mark.medium
+def test_players_need_not_alternate() -> None:
+    game = example("kalah")
+    batch = replace(batch_of([[-0.95, -0.95, 0.0]], [WON], [0]), actions=np.array([2, 5, 0], np.int32))
+    state = game.initial_state()
+    game.play(state, 2)
+    assert game.current_player(state) == 0, "the last seed fell into the player's store"
+    counted = IterationTally(game, RESIGNATION, since=10.0)
+    counted.add(batch, 1000)
+    assert (counted.would_resign, counted.false_resignations) == (1, 1)
 
 
 def test_resigned_games_say_nothing_about_false_resignations() -> None:

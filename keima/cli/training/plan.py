@@ -107,17 +107,17 @@ from keima.coach.forecast import (
     mean_plies,
     positions_at,
     rate_versions,
+    read_elo_results,
     read_laws,
     read_measurements,
     refine_law,
 )
-from keima.coach.opening import list_other_runs
+from keima.coach.opening import list_other_runs, list_runs_in
 from keima.coach.planning import TIMES, Outlook, find_first_beating, list_remarks, plan_run
 from keima.coach.proposal import Choice, choose_settings, list_reasons
 from keima.coach.session import FIXABLE
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
-from keima.evaluation.strength import read_match_results
 from keima.report.games.game_view import load_game_of_run
 
 
@@ -158,7 +158,7 @@ def show_plan(arguments: argparse.Namespace) -> int:
     if choice.game.num_players != 2 or choice.game.num_outcomes:
         print("Before a run, strength is only foretold in games of two players without chance.")
         return 0
-    earlier = list_other_runs(choice.settings.run.folder)
+    earlier = list_runs_in(choice.settings.run.folder.parent)
     law = read_laws(earlier, choice.game).get("elo")
     starts = (find_first_beating(run, choice.game) for run in reversed(earlier))
     known = next((start for start in starts if start), None)
@@ -231,8 +231,8 @@ def show_run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{folder} has begun: its settings and machines are known, so give only --hours")
     settings = load_settings(folder / "config.yaml")
     with read_ledger(folder) as ledger:
-        rows, results = ledger.iterations(), read_match_results(ledger)
         game = load_game_of_run(ledger)
+        rows, results = ledger.iterations(), read_elo_results(ledger, game)
     laws, points = read_laws(list_other_runs(folder), game), game.height * game.width
     if not rows:
         raise ValueError(f"{folder} has not finished an iteration yet: plan it by its game or config")

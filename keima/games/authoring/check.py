@@ -71,6 +71,7 @@ class GameReport:
     perft: list[int] = field(default_factory=list)  # games of 1, 2, ... plies; none in games of chance
     games: int = 0  # random ones
     mean_plies: float = 0.0
+    mean_outcomes: float = 0.0  # of chance, among the plies
     longest: int = 0
     max_plies: int = 0
     branching: float = 0.0  # legal actions, on average
@@ -85,6 +86,11 @@ class GameReport:
     symmetries: int = 1
     further_symmetries: list[str] = field(default_factory=list)  # that would hold
     sample: list[str] = field(default_factory=list)  # a game, board by board
+
+    @property
+    def mean_moves(self) -> float:
+        """The plies of a game at which a player decides."""
+        return self.mean_plies - self.mean_outcomes
 
 
 class GameDoesNotAnswer(ValueError):
@@ -131,6 +137,7 @@ def examine_game(
         perft=count_perft_by_depth(game),
         games=games,
         mean_plies=statistics.fmean(plies),
+        mean_outcomes=statistics.fmean(len(one.moves) - len(one.legal) for one in played),
         longest=max(plies),
         max_plies=game.max_plies,
         branching=statistics.fmean(legal),

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from keima.cli.training.plan import main
+from keima.coach.forecast import make_law
+from keima.coach.planning import list_remarks
 from keima.config.load import load_settings, save_resolved
 from keima.data.ledger import open_ledger
 from keima.games import load_game
@@ -55,6 +57,14 @@ def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: 
     assert "has run for 30 min 00 s already" in capsys.readouterr().err
     assert main(["mine", "--set", "search.num_simulations=8"]) == 2
     assert "give only --hours" in capsys.readouterr().err
+
+
+def test_before_a_network_beats_a_random_player_no_time_adds_elo() -> None:
+    law = make_law("elo", 30.0)
+    first, last = list_remarks(law, hours=0.1, compute=0.01, machines=1)
+    assert first.startswith("Another hour would add about 0 Elo") and "From about" in last
+    (hours,) = re.findall(r"about (\d+) hours", last)
+    assert int(hours) >= 10, "which is when it beats a random player"
 
 
 def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
