@@ -154,6 +154,13 @@ def test_a_program_that_is_not_an_engine_is_not_waited_for(tmp_path: Path) -> No
         GtpClient([program(tmp_path, "exec sleep 100")], seconds=0.3)
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("lines", [["exec yes"], ["exec 0<&- 1>&-", "exec sleep 100"]])
+def test_an_engine_that_talks_on_or_listens_no_more_is_not_waited_for(lines: list[str], tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed):
+        GtpClient([program(tmp_path, *lines)], seconds=0.3)
+
+
 def test_positions_without_a_history_are_refused(tmp_path: Path) -> None:
     with (
         GtpClient([program(tmp_path, *GREETING, "exec sleep 100")]) as engine,

@@ -23,11 +23,13 @@ from keima.play.arena.match_text import match_to_text
 from keima.play.arena.players import (
     AlphaBetaSpec,
     GreedySpec,
+    GtpSpec,
     MctsSpec,
     NetworkSpec,
     RandomSpec,
 )
 from keima.play.arena.slices import SliceFailed
+from tests.play.bad_engines import program
 
 CHESS, TIC_TAC_TOE = load_game("chess", max_plies=60), load_game("tic_tac_toe")
 RANDOM = Entrant(name="random", spec=RandomSpec())
@@ -135,6 +137,17 @@ def test_the_end_of_a_process_is_explained(tmp_path: Path) -> None:
     )
     with pytest.raises(SliceFailed, match="No such file"):
         play_pairs(TIC_TAC_TOE, broken, RANDOM, games=2, opening_plies=0, seed=1, processes=1)
+
+
+@pytest.mark.medium
+def test_if_one_engine_fails_the_others_end_too(tmp_path: Path) -> None:
+    first, pids = tmp_path / "first", tmp_path / "pids"
+    engine = program(tmp_path, f"echo $$ >> {pids}", f"mkdir {first} 2>/dev/null || exec sleep 300", "sleep 1; exit 3")
+    broken = Entrant(name="broken", spec=GtpSpec(command=(str(engine),), move_seconds=1.0))
+    with pytest.raises(SliceFailed, match="exit code 3"):
+        play_pairs(load_game("go", size=5), broken, RANDOM, games=4, opening_plies=0, seed=1, processes=2)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in started)
 
 
 def match_of(first: str, second: str, wins: int, losses: int) -> Match:

@@ -6,6 +6,7 @@ begins at once. Each sends lines through a pipe: its progress, and in a last lin
 
 import selectors
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from keima.networks.inference.evaluator import use_threads
 
 PRELOADED = "keima.play.arena.preload"  # by the server of processes
 ERROR_CHARACTERS = 2000  # of a failed process
+END_SECONDS = 5.0  # for a process to end its engines
 REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
 
@@ -98,6 +100,8 @@ class _SliceProcess(Generic[AnyJob, AnyLine]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._process.terminate()
+        self._process.join(END_SECONDS)
         self._process.kill()
         self._process.join()
         self.output.close()
@@ -125,7 +129,8 @@ class _SliceProcess(Generic[AnyJob, AnyLine]):
 
 
 def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Connection) -> None:
-    """Play a job on one core, and send its lines, or why it failed."""
+    """Play a job on one core, and send its lines, or why it failed. SIGTERM ends its engines, too."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     use_threads(1)
     try:
         output.send(play(job, output.send))

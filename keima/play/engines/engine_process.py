@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
+END_SECONDS = 5.0  # until a program that has closed its output is ended
 MOST_ERRORS = 2**20  # bytes of its standard error that are kept
 ERROR_CHARACTERS = 500  # characters of a failed engine
 
@@ -99,7 +100,8 @@ class EngineProcess:
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._output, selectors.EVENT_READ)
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if left < 0 or not selector.select(left):  # some engines talk on without an answer
                     late = f"has not answered {awaited!r} to {command!r} in time"
                     raise EngineFailed(f"{self._path} {late}: does it speak {self._language}?")
             data = os.read(self._output.fileno(), 2**16)
@@ -110,7 +112,11 @@ class EngineProcess:
         return self._lines.pop(0)
 
     def _failure(self, command: str) -> EngineFailed:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:  # it has only closed its input or output
+            self._process.kill()
+            code = self._process.wait()
         self._errors.seek(0)
         words = self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()
         return EngineFailed(
