@@ -44,17 +44,17 @@ make_venv() {
     return 1
 }
 
-# Without --only-binary a missing wheel would start a long build from source. Python compiles modules when they are first imported, and
-# most never are: to compile all of them takes half of the time. Where Python may not keep what it compiles, pip must.
+# Without --only-binary a missing wheel would start a long build from source.
 install() {
-    if [ -z "${PYTHONDONTWRITEBYTECODE:-}" ]; then
-        set -- --no-compile "$@"
-    fi
     if [ -n "${KEIMA_WHEELS:-}" ]; then
         set -- --no-index --find-links="$KEIMA_WHEELS" "$@"
     fi
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: "$@"
+    "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --only-binary=:all: "$@"
 }
+
+# pip compiles modules one after the other, which takes half of its time; this does it on all cores. Some packages have files that no
+# Python can compile.
+compile_packages() { "$venv/bin/python" -W ignore -m compileall -qq -j 0 "$venv/lib" || true; }
 
 # What is installed is known by a copy of the file that asked for it.
 installed() { cmp -s "$1" "$venv/installed-${1##*/}"; }
@@ -63,6 +63,7 @@ if ! new_enough "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/de
     rm -rf "$venv"
     make_venv "$(find_python)"
 fi
+new=
 for file in "$@"; do
     if installed "$file"; then
         continue
@@ -73,5 +74,9 @@ for file in "$@"; do
         install "--index-url=$TORCH_INDEX" "$torch"
     fi
     install -r "$file"
+    new=yes
     cp "$file" "$venv/installed-${file##*/}"
 done
+if [ -n "$new" ]; then
+    compile_packages
+fi

@@ -42,6 +42,7 @@ CLOCK_SECONDS, CLOCK_SHARE = 10.0, 0.05  # by which two clocks may differ over a
 BUSY_SECONDS = 20.0  # between two entries of the ledger, up to which a run was going on; to start it again takes longer
 TIMED: tuple[Literal["batches", "models", "iterations"], ...] = ("batches", "models", "iterations")  # tables with times
 CHECKED_NUMBERS = ("iteration", "seconds", "model_version", "total_games", "total_positions")  # of iterations' reports
+FIRST_GAMES = 100  # of a process, of which at least one should have been received
 MOST_OUTSTANDING = 100_000  # games of a worker that are still to come
 LONG = 60.0  # seconds from which on a run's iterations are long enough to compare them one by one
 # Mean distance of policy targets up to which a game counts as the same search. Measured on Amazons: 0 where processors
@@ -237,7 +238,6 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
         if account.missing:
             problems.append(f"{account.missing:,} games of worker {worker} are missing")
         granted = min(account.granted, account.next_game + MOST_OUTSTANDING)
-        starts = sorted({0, *(row.first_game or 0 for row in of_worker)})
         batches = dict[str, list[int]]()
         for row in of_worker:
             if row.first_model < 1:
@@ -245,6 +245,7 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
                 continue
             batches[row.id] = read_batch(run, row).seeds.tolist()
         wanted = {seed for seeds in batches.values() for seed in seeds}
+        starts = _order_starts(settings.run.seed, worker, wanted, {row.first_game or 0 for row in of_worker})
         mine = find_numbers(settings.run.seed, worker, wanted, starts=starts, numbers=range(granted))
         for batch_id, seeds in batches.items():
             games += len(seeds)
@@ -256,6 +257,16 @@ def check_seeds(ledger: Ledger, settings: Settings, run: Path) -> Finding:
     return Finding(
         subject="seeds", text=f"{games:,} games, each with its own seed of the run", problems=_shortened(problems)
     )
+
+
+def _order_starts(seed: int, worker: str, wanted: set[int], possible: set[int]) -> list[int]:
+    """Return where processes of a worker may have begun, those first that have one of the wanted games soon after."""
+    few = {
+        start
+        for start in possible
+        if find_numbers(seed, worker, wanted, starts=[start], numbers=range(start, start + FIRST_GAMES))
+    }
+    return [*sorted({0} | few), *sorted(possible - few - {0})]
 
 
 def read_batch(run: Path, row: BatchRow) -> GameBatch:
