@@ -27,7 +27,7 @@ from keima.networks.inference.evaluator import Evaluator, count_gpus, use_thread
 from keima.networks.network import build_network
 from keima.self_play.tuning import measure_self_play_speed
 
-EXAMINING_SECONDS = 60.0  # of random games, at most
+EXAMINING_SECONDS = 180.0  # of processor time for random games, at most, as keima check-game
 PARALLEL_GAMES = 64
 WORKER_SHARE = 0.6  # of this machine's time, where it both plays and learns; the learner has the rest
 GPU_AS_CORES = 40  # cores that play as fast as a GPU; an H200 has 80 of a Xeon with AMX (docs/results/speed.md)
@@ -143,8 +143,9 @@ def propose_settings(
     if minutes is None:
         seconds = games * evaluations_per_game(search, report) / speed
         minutes = max(5.0, math.ceil(seconds / 300) * 5.0)
-    blocks, channels = choose_size(game, report, speed, minutes, within=find_first_growth(fixed_network))
-    size = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
+    blocks, channels = choose_size(game, report, speed, minutes)
+    blocks, channels = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
+    size = make_room_to_grow((blocks, channels), fixed_network)
     evaluations = speed if size == REFERENCE else players.whole_cores * speeds.measure(search, size)
     simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
     search = search_settings(game, report, fixed_search.get("num_simulations", simulations), given=fixed_search)
@@ -199,31 +200,31 @@ def points_of(game: Game) -> int:
     return game.height * game.width
 
 
-def choose_size(
-    game: Game,
-    report: GameReport,
-    evaluations_per_second: float,
-    minutes: float,
-    *,
-    within: tuple[int, int] | None = None,
-) -> tuple[int, int]:
+def choose_size(game: Game, report: GameReport, evaluations_per_second: float, minutes: float) -> tuple[int, int]:
     """Return the blocks and channels of the network, for so many evaluations per second of the reference network.
 
     blocks * channels^2, to which parameters and time per point are proportional, follows
-    4 * 32^2 * (compute / reference)^0.62. It is smaller than ``within``, to which the network is to grow.
+    4 * 32^2 * (compute / reference)^0.62.
     """
-    sizes = [size for size in SIZES if not within or (size != within and size[0] <= within[0] and size[1] <= within[1])]
-    if report.mean_plies <= SHORT or len(sizes) < 2:
+    if report.mean_plies <= SHORT:
         return SIZES[0]
     compute = evaluations_per_second * points_of(game) * minutes / (REFERENCE_SPEED * REFERENCE_MINUTES)
     best = REFERENCE[0] * REFERENCE[1] ** 2 * compute**SIZE_EXPONENT
-    return min(sizes[1:], key=lambda size: abs(math.log(size[0] * size[1] ** 2 / best)))
+    return min(SIZES[1:], key=lambda size: abs(math.log(size[0] * size[1] ** 2 / best)))
 
 
-def find_first_growth(network: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the blocks and channels to which the network of these settings grows first; None if it does not."""
-    steps = NetworkSettings(growth=network["growth"], blocks=1, channels=4).sizes[1:] if network.get("growth") else ()
-    return (steps[0].blocks, steps[0].channels) if steps else None
+def make_room_to_grow(size: tuple[int, int], given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return blocks and channels that are smaller than those to which the ``given`` network is to grow, if it is."""
+    if not given.get("growth"):
+        return size
+    first = NetworkSettings(growth=given["growth"], blocks=1, channels=4).sizes[1]
+    blocks, channels = min(size[0], first.blocks), min(size[1], first.channels)
+    if (blocks, channels) == (first.blocks, first.channels):
+        if "channels" in given:
+            blocks = max(1, blocks - 1)
+        else:
+            channels = max(4, channels // 2)
+    return blocks, channels
 
 
 def network_settings(game: Game, size: tuple[int, int], *, type: str = "resnet") -> dict[str, Any]:
@@ -354,12 +355,14 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     full, cheap, share = (search[key] for key in ("num_simulations", "cheap_simulations", "full_search_probability"))
     yield (
         f"game: {points_of(game)} points, {report.branching:.1f} legal moves and {report.mean_plies:.0f} plies on "
-        f"average, {report.draws:.0%} draws in random games"
+        f"average{f', {report.draws:.0%} draws in random games' if game.num_players == 2 else ''}"
     )
     yield f"{_players_text(proposal.players)}: {evaluations:,.0f} evaluations/s, so about {games:,.0f} games"
-    is_given = {"blocks", "channels"} & given.get("network", {}).keys()
+    fixed = given.get("network", {})
+    is_given = {"blocks", "channels"} & fixed.keys()
     why = "as given" if is_given else "as large as pays off in this time; more time or machines allow a larger one"
-    yield f"network {network['blocks']}x{network['channels']}: {why}"
+    if "module" not in fixed and not is_own(fixed.get("type", "")):
+        yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
     is_given = "num_simulations" in given.get("search", {})
     why = "as given" if is_given else f"as many as leave {ENOUGH_GAMES:,} games, within bounds"

@@ -19,6 +19,7 @@ from keima.coach.proposal import (
     learning_settings,
     load_run_settings,
     lookahead_plies,
+    make_room_to_grow,
     network_settings,
     plan_evaluations,
     points_of,
@@ -257,7 +258,9 @@ def test_what_is_given_decides_over_what_follows_from_it() -> None:
         "weight_decay"
         not in learning_settings(four, CONNECT_FOUR, search, games=1000, fixed={"optimizer": "sgd"})["training"]
     )
-    assert choose_size(four, CONNECT_FOUR, 1e9, 1000.0, within=(4, 48)) == (4, 32)
+    assert make_room_to_grow((8, 128), {"growth": ("4x48@0.5",)}) == (4, 24)
+    assert make_room_to_grow((6, 48), {"growth": ("6x48@0.5",), "channels": 48}) == (5, 48)
+    assert make_room_to_grow((3, 32), {"growth": ("6x48@0.5",)}) == (3, 32)
 
 
 def test_half_of_the_plies_of_a_game_with_dice_are_no_moves() -> None:

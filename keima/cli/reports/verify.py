@@ -74,6 +74,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments.folder = resolve_run_folder(given)
     if arguments.packed and arguments.pack:
         parser.error("--pack: the record is packed already")
+    if arguments.pack and arguments.pack.suffix != SUFFIX:
+        parser.error(f"--pack: name a file that ends in {SUFFIX}")
     return arguments
 
 
@@ -104,7 +106,7 @@ from keima.cli.training.speedrun import judge_model
 from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
-from keima.config.own_modules import copy_modules
+from keima.config.own_modules import copy_modules, is_own
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from keima.games import load_game
 from keima.play.arena.slices import SliceFailed
@@ -203,6 +205,11 @@ def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Co
         if books.problems:
             return  # what follows believes the books
         settings = load_settings(run / SETTINGS)
+        if is_own(settings.network.type) and settings.network.type != own.network.type:
+            raise ValueError(
+                f"its network is somebody's own, {settings.network.type}, which is code and not executed: if you trust "
+                "it, put it here as the network of the target's experiment"
+            )
         until = [row for row in ledger.iterations() if row["seconds"] <= record.seconds]
         core_hours = sum(core_hours_by_worker([recorded_core_hours(row) for row in until]).values())
         yield check_clock(record, ledger, settings, core_hours=core_hours)

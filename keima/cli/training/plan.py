@@ -249,9 +249,8 @@ def show_run(arguments: argparse.Namespace) -> int:
             raise ValueError(
                 f"{folder} does not measure its strength: evaluation.every or evaluation.rating_games is 0"
             )
-        raise ValueError(
-            f"{folder} has not measured a strength that grows: its network must beat a random player first"
-        )
+        first = "its mean score must be above 0" if game.num_players == 1 else "its network must beat a random player"
+        raise ValueError(f"{folder} has not measured a strength that grows: {first} first")
     print(f"{folder}: {format_duration(done)}, {rows[-1]['total_games']:,} games so far")
     names = [name for name in FORMS if name in measured]
     table = []

@@ -88,6 +88,7 @@ from keima.cli.playing.progress import show_progress
 from keima.cli.reports.audit import recorded_core_hours
 from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings, versions
+from keima.config.own_modules import is_own
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, read_ledger
 from keima.data.ledger_rows import model_path
 from keima.games import load_game
@@ -104,6 +105,8 @@ from keima.play.speedrun.judge import (
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger, recorded, write_record
 from keima.play.speedrun.target import Target, list_targets, load_experiment, load_target
 from keima.report.cost import core_hours_by_worker
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @handle_interrupts
@@ -148,6 +151,13 @@ def check_race(target: Target, config: Path, run: Path, changes: Mapping[str, ob
                 raise ValueError(f"{run} is a run of another game: name another folder with --run-dir")
     if target.match:
         find_opponent(game, target.match.opponent)
+    for name, is_given in (
+        ("game.smaller", bool(settings.game.smaller)),
+        ("training.window.seed_games", bool(settings.training.window.seed_games)),
+        ("network.type", is_own(settings.network.type) and settings.network.type != own.network.type),
+    ):
+        if is_given:
+            raise ValueError(f"{name}: a record of such a run cannot be verified by others, so no race begins with it")
 
 
 def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
@@ -165,13 +175,14 @@ def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
         print_status(f"{run} has ended and is judged again; --run-dir names the folder of another race")
         return 0
     training = subprocess.Popen([*program_of("keima"), "train", *words], process_group=0)
-    while True:
-        try:
-            return training.wait()
-        except (
-            KeyboardInterrupt
-        ):  # in a group of its own the training has only this one, and ends once its games are safe
-            training.send_signal(signal.SIGINT)
+    # In a group of its own, the training has the signals from here, each once, and ends when its games are safe.
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda got, frame: training.send_signal(got)) for number in handled}
+    try:
+        return training.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def has_ended(run: Path) -> bool:

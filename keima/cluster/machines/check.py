@@ -19,7 +19,6 @@ from keima.config.sections.workers import WorkerSettings
 
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
-COMPILE_MEMORY = 3 * 2**29  # bytes for the first of them, as it compiles the search: 1.44 GB were measured with Go
 LEAST_GPU_MEMORY = 10**9  # bytes for each worker: CUDA itself takes half of it
 CLOCK_SECONDS = 60.0  # more is worth a warning; no clocks are compared
 
@@ -121,10 +120,8 @@ def _check_disk(probe: Probe) -> Finding:
 def _check_memory(probe: Probe, machine: WorkerSettings) -> Finding:
     workers = len(worker_slots(probe, machine))
     text = f"{_gigabytes_text(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
-    if probe.memory >= max(workers * LEAST_MEMORY, COMPILE_MEMORY):
+    if probe.memory >= workers * LEAST_MEMORY:
         return _passed("memory", text)
-    if probe.memory < COMPILE_MEMORY:
-        text += f", and compiling the search takes {_gigabytes_text(COMPILE_MEMORY)}"
     fewer = max(1, probe.memory // LEAST_MEMORY)
     remedy = (
         "give it more memory (a container: raise its limit), or play on another machine"

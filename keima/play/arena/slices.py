@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,7 +21,7 @@ from keima.networks.inference.evaluator import use_threads
 
 PRELOADED = "keima.play.arena.preload"  # by the server of processes
 ERROR_CHARACTERS = 2000  # of a failed process
-END_SECONDS = 5.0  # for a process to end its engines
+END_SECONDS = 2.0  # for processes to end their engines
 REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
 
@@ -72,6 +72,7 @@ def play_jobs(
     """
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         children = [stack.enter_context(_SliceProcess(play, job, nothing)) for job in jobs]
+        stack.callback(_end_together, children)
         for child in children:
             selector.register(child.output, selectors.EVENT_READ, child)
         while selector.get_map():
@@ -80,6 +81,15 @@ def play_jobs(
                     selector.unregister(key.fileobj)
             on_progress([child.line for child in children])
         return [child.line for child in children]
+
+
+def _end_together(children: Sequence["_SliceProcess[Any, Any]"]) -> None:
+    """Give all processes a moment to end their engines."""
+    for child in children:
+        child.terminate()
+    until = time.monotonic() + END_SECONDS
+    for child in children:
+        child.wait(max(0.0, until - time.monotonic()))
 
 
 class _SliceProcess(Generic[AnyJob, AnyLine]):
@@ -100,11 +110,17 @@ class _SliceProcess(Generic[AnyJob, AnyLine]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        self._process.join(END_SECONDS)
         self._process.kill()
         self._process.join()
         self.output.close()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, not longer than so many seconds."""
+        self._process.join(seconds)
 
     def read_line(self) -> bool:
         """Read the next line; False at the end.

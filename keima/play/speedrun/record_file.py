@@ -20,7 +20,8 @@ from keima.play.network_loader import SETTINGS
 
 FOLDERS = ("games", "models")
 _MEMBER = re.compile(
-    rf"{re.escape(RECORD_NAME)}|{re.escape(SETTINGS)}|{re.escape(LEDGER_NAME)}|({'|'.join(FOLDERS)})/\w[\w.-]*"
+    rf"{re.escape(RECORD_NAME)}|{re.escape(SETTINGS)}|{re.escape(LEDGER_NAME)}"
+    r"|models/model-\d+\.model|games/[\w-]+\.(games|zip)"
 )
 _OF_SQLITE = "CREATE TABLE sqlite_sequence(name,seq)"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from keima.base.files import sha256_hex
@@ -153,6 +154,24 @@ def test_code_that_comes_with_a_record_is_not_executed(
     assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
     assert "which is code and not executed" in capsys.readouterr().err
     assert not (copy / "executed").exists() and not (CACHE / "modules" / f"{name}.py").exists()
+
+
+def test_a_network_that_the_settings_name_is_not_executed(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (copy / "models/evil.py", folder / "evil.py"):
+        path.write_text(f"open({str(copy / 'executed')!r}, 'w')")
+    config = copy / "config.yaml"
+    honest = config.read_text()
+    for name in ("models/evil.py", str(folder / "evil.py")):
+        document = yaml.safe_load(honest)
+        document["network"] = {"module": name}
+        config.write_text(yaml.safe_dump(document))
+        forge(copy)
+        assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    errors = capsys.readouterr().err
+    assert "there is no file" in errors and "is code and not executed" in errors
+    assert not (copy / "executed").exists()
 
 
 def test_a_ledger_with_a_view_is_not_read(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

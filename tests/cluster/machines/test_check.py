@@ -140,7 +140,7 @@ def test_every_obstacle_is_named_with_its_remedy(
         ({"gpu_error": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
         ({"kills_processes": True}, "logout", "KillUserProcesses"),
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),
-        ({"memory": 2**30, "cpus": 1}, "memory", "only 1.1 GB for 1 worker, and compiling the search takes 1.6 GB"),
+        ({"memory": 6 * 10**8, "cpus": 1}, "memory", "only 0.6 GB for 1 worker"),
     ],
 )
 def test_a_warning_keeps_no_worker_from_playing(changes: dict[str, Any], what: str, text: str) -> None:
