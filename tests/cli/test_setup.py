@@ -14,7 +14,7 @@ from tests.sources import ROOT
 PYTHON = """#!/bin/sh
 case "$*" in *"pip install"*) echo "$@" >>"$ASKED"; echo "${PIP_CONSTRAINT:-none}" >>"$ASKED.constraint";; esac
 """
-OPTIONS = "-m pip install --quiet --disable-pip-version-check --only-binary=:all:"
+OPTIONS = "-m pip install --no-compile --quiet --disable-pip-version-check --only-binary=:all:"
 INDEX = "https://torch.example/cpu"
 PACKAGES = f"{OPTIONS} -r requirements.txt"
 KEIMA = "-m pip install --quiet --disable-pip-version-check --no-deps --editable ."

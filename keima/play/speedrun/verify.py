@@ -14,7 +14,6 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from keima.base.random import seed_stream
@@ -419,8 +418,7 @@ def _is_begin(first: Model, game: Game, settings: Settings) -> bool:
     seed_weights(seed_stream(settings.run.seed, "network"))
     begin = build_network(game, **settings.network.arguments(0)).state_dict()
     return begin.keys() == first.weights.keys() and all(
-        weight.shape == begin[name].shape
-        and torch.allclose(weight, begin[name].to(weight.dtype), rtol=2.0**-7, atol=1e-3)
+        weight.shape == begin[name].shape and np.allclose(weight, begin[name], rtol=2.0**-7, atol=1e-3)
         for name, weight in first.weights.items()
     )
 
