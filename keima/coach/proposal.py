@@ -40,6 +40,9 @@ MOST_OPENING_MOVES = 10
 # Legal moves up to which the rules alone look one ply ahead. Gomoku on 9 x 9 has 54: with a third of the games in the
 # same 24 minutes, it is +158 Elo (+101 to +224) stronger, and +223 if it also looks one ply ahead in matches.
 MOST_MOVES_AHEAD = 60
+# Mean number of legal moves above which PUCT cannot try them all: Gumbel's search improves with fewer simulations
+# (Danihelka et al., "Policy improvement by planning with Gumbel", ICLR 2022). 9x9 Go has 33, 11x11 Hex 67.
+WIDE = 60
 MOST_MOVES_DEEPER = 50  # up to which matches look one ply further
 SHORT = 12  # mean plies of a game, up to which the smallest network will do, and every move is searched fully
 SIZES = (  # (blocks, channels) of networks, ascending
@@ -58,7 +61,8 @@ ENOUGH_GAMES = 60_000
 # 32 simulations and half the games of 48 and 12 was +102 Elo stronger after 6,450 games, and -301 after 4,173.
 FEW_GAMES, FEW_GAMES_SIMULATIONS = 8_000, 96
 FULL_SHARE, CHEAP_SHARE = 0.25, 0.25  # of moves with a full search; of its simulations, those of the other moves
-FEWEST_SIMULATIONS, MOST_SIMULATIONS, SHORT_SIMULATIONS = 48, 128, 32
+FEWEST_SIMULATIONS, MOST_SIMULATIONS = 48, 128
+FEW_SIMULATIONS = 32  # where every move is searched fully
 # Games for each that would be played if every simulation needed an evaluation and games were as long as random ones:
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
 GAMES_SHARE = 2.0
@@ -240,8 +244,8 @@ def network_settings(game: Game, size: tuple[int, int], *, type: str = "resnet")
 
 def choose_simulations(report: GameReport, evaluations: float) -> int:
     """Return the simulations of a full search, for so many evaluations in the run."""
-    if report.mean_plies <= SHORT:
-        return SHORT_SIMULATIONS
+    if searches_all_fully(report):
+        return FEW_SIMULATIONS
     per_game = report.mean_moves * (FULL_SHARE + (1 - FULL_SHARE) * CHEAP_SHARE) / GAMES_SHARE
     many, few = (evaluations / (games * per_game) for games in (ENOUGH_GAMES, FEW_GAMES))
     full = many if report.sudden >= SUDDEN else max(many, min(few, FEW_GAMES_SIMULATIONS))
@@ -255,11 +259,13 @@ def search_settings(
     settings: dict[str, Any] = {
         "num_simulations": simulations,
         "cheap_simulations": max(1, int(simulations * CHEAP_SHARE)),
-        "full_search_probability": 1.0 if report.mean_plies <= SHORT else FULL_SHARE,
+        "full_search_probability": 1.0 if searches_all_fully(report) else FULL_SHARE,
         "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
         "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
         "opening_random_moves": choose_opening_moves(game, report),
     }
+    if report.branching > WIDE:
+        settings["algorithm"] = "gumbel"
     if game.num_players == 2:
         plies = lookahead_plies(game, report)
         further = plies + 1 if plies and report.branching <= MOST_MOVES_DEEPER else plies
@@ -271,6 +277,11 @@ def search_settings(
         }  # fmt: skip
     apply_overrides(settings, dict(flatten(given or {})))
     return settings
+
+
+def searches_all_fully(report: GameReport) -> bool:
+    """Return whether every move is searched fully: in games of few moves, and by Gumbel's search."""
+    return report.mean_plies <= SHORT or report.branching > WIDE
 
 
 def choose_opening_moves(game: Game, report: GameReport) -> float:
@@ -365,7 +376,11 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
         yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
     is_given = "num_simulations" in given.get("search", {})
-    why = "as given" if is_given else f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
+    many = f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
+    few = (
+        "for every move" if report.branching <= WIDE else "of Gumbel's search, as there are too many moves to try each"
+    )
+    why = "as given" if is_given else few if searches_all_fully(report) else many
     yield f"{full} simulations: {why}{cheaply}"
     if search.get("lookahead_plies"):
         yield f"lookahead_plies {search['lookahead_plies']}: in {report.sudden:.0%} of positions a move ends the game"

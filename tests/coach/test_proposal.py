@@ -77,6 +77,10 @@ def test_search_follows_the_game() -> None:
     assert "resignation" in search_settings(example("othello"), long, 64), "as games of Amazons, which are long"
     assert "resignation" not in search_settings(example("othello"), sudden, 64), "as games of Lines of Action"
     assert lookahead_plies(example("othello"), sudden) == 1
+    hex11 = GameReport(name="hex", mean_plies=108, branching=67)
+    found = search_settings(load_game("go", size=11), hex11, choose_simulations(hex11, 1e9))
+    assert (found["algorithm"], found["num_simulations"], found["full_search_probability"]) == ("gumbel", 32, 1.0)
+    assert "algorithm" not in search_settings(go, GO, 64)
     wide = replace(sudden, branching=54.0)
     found = search_settings(example("othello"), wide, 48)
     assert (found["lookahead_plies"], found["match_lookahead_plies"]) == (1, 1), "matches would take too long"
