@@ -198,7 +198,7 @@ def test_a_clock_that_stood_still_while_games_were_entered_is_refused(
     change_reports(copy, lambda report: report.update(seconds=report["seconds"] * factor))
     forge(copy, seconds=12.0)
     code, reasons = checked(copy, folder, capsys)
-    assert code == 1 and reasons["clock"][0].startswith("games and models were entered for")
+    assert code == 1 and "games and models were entered for" in " ".join(reasons["clock"])
 
 
 def test_a_network_that_began_elsewhere_is_refused(
