@@ -134,7 +134,7 @@ def end_an_iteration(coach: Coach) -> None:
     [
         pytest.param(Coach.publish, play_an_iteration, 8, marks=pytest.mark.slow),
         pytest.param(conclude, play_an_iteration, 10, marks=pytest.mark.slow),
-        (Coach.save, Coach.start, 10),
+        (Coach.save, Coach.start, 6),
     ],
     ids=["publish", "conclude", "save"],
 )
