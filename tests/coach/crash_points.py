@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,16 +48,17 @@ class Snapshots:
 @contextmanager
 def before_each_operation(call: Callable[[], None]) -> Iterator[None]:
     """Within the block, ``call`` before each operation on a file or folder, and before each statement on a database."""
-    busy = False
+    busy, turn = False, threading.RLock()
 
     def happen() -> None:
         nonlocal busy
-        if not busy:  # operations of ``call`` itself do not count
-            busy = True
-            try:
-                call()
-            finally:
-                busy = False
+        with turn:  # while ``call`` lasts, other threads wait: their operations count, too
+            if not busy:  # operations of ``call`` itself do not count
+                busy = True
+                try:
+                    call()
+                finally:
+                    busy = False
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*values: Any, **options: Any) -> Any:

@@ -5,6 +5,8 @@ happened.
 import json
 import shutil
 import sqlite3
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +73,30 @@ def complete_batches(folder: Path) -> Counter[str]:
     )
 
 
+def test_operations_of_another_thread_hide_none(tmp_path: Path) -> None:
+    folder, end = tmp_path / "run", threading.Event()
+    folder.mkdir()
+    snapshots = Snapshots(folder)
+
+    def poll() -> None:
+        snapshots.poll()
+        time.sleep(0.01)
+
+    def trouble() -> None:
+        while not end.is_set():
+            (tmp_path / "elsewhere").mkdir()
+            (tmp_path / "elsewhere").rmdir()
+
+    with before_each_operation(poll):
+        thread = threading.Thread(target=trouble)
+        thread.start()
+        for number in range(10):
+            (folder / str(number)).mkdir()
+        end.set()
+        thread.join()
+    assert len(snapshots.states) >= 10
+
+
 def check_state(state: Path, *, to_its_end: bool = True) -> None:
     """Check a killed run's folder: its ledger balances except for files that the next start receives, which loses
     nothing.
@@ -134,7 +160,7 @@ def end_an_iteration(coach: Coach) -> None:
     [
         pytest.param(Coach.publish, play_an_iteration, 8, marks=pytest.mark.slow),
         pytest.param(conclude, play_an_iteration, 10, marks=pytest.mark.slow),
-        (Coach.save, Coach.start, 6),
+        (Coach.save, Coach.start, 10),
     ],
     ids=["publish", "conclude", "save"],
 )
