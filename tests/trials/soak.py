@@ -87,7 +87,7 @@ class Run:
 
     config: str
     folder: Path
-    games_per_iteration: int = 200
+    games_per_iteration: int
     events: list[str] = field(default_factory=list)
     offset: float = 0.0  # seconds that its wall clock is ahead
     process: subprocess.Popen[bytes] | None = None
@@ -137,7 +137,7 @@ class Soak:
     """Several runs, a dashboard, and what they use."""
 
     def __init__(
-        self, folder: Path, *, configs: Sequence[str], hours: float, seed: int, games_per_iteration: int = 200
+        self, folder: Path, *, configs: Sequence[str], hours: float, seed: int, games_per_iteration: int
     ) -> None:
         self.folder, self.seconds, self.hours = folder, hours * HOUR, hours
         self.chance = random.Random(seed)

@@ -23,7 +23,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -173,6 +173,11 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
 def recorded_core_hours(iteration: dict[str, Any]) -> dict[str, float]:
     """Return the core hours of each worker at the end of an iteration; runs of earlier versions did not record them."""
     return {worker["name"]: worker.get(CORE_HOURS, 0.0) for worker in iteration.get("workers", ())}
+
+
+def sum_core_hours(iterations: Iterable[dict[str, Any]]) -> float:
+    """Return the core hours of all workers by the end of these iterations, which are a run's first ones."""
+    return sum(core_hours_by_worker([recorded_core_hours(iteration) for iteration in iterations]).values())
 
 
 def load_game_to_replay(ledger: Ledger) -> Game:

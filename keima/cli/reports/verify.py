@@ -101,12 +101,12 @@ from rich.console import Console
 
 from keima.base.named import find_target, is_name
 from keima.base.reports.text import printable_line
-from keima.cli.reports.audit import audit, recorded_core_hours
+from keima.cli.reports.audit import audit, sum_core_hours
 from keima.cli.training.speedrun import judge_model
 from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
-from keima.config.own_modules import copy_modules, is_own
+from keima.config.own_modules import copy_modules
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from keima.games import load_game
 from keima.play.arena.slices import SliceFailed
@@ -125,8 +125,8 @@ from keima.play.speedrun.verify import (
     check_seeds,
     check_strength,
     check_target,
+    refuse_foreign_code,
 )
-from keima.report.cost import core_hours_by_worker
 
 
 @handle_interrupts
@@ -205,14 +205,9 @@ def verify(run: Path, record: Record, arguments: argparse.Namespace, console: Co
         if books.problems:
             return  # what follows believes the books
         settings = load_settings(run / SETTINGS)
-        if is_own(settings.network.type) and settings.network.type != own.network.type:
-            raise ValueError(
-                f"its network is somebody's own, {settings.network.type}, which is code and not executed: if you trust "
-                "it, put it here as the network of the target's experiment"
-            )
+        refuse_foreign_code("the run", settings.network.type, own.network.type)
         until = [row for row in ledger.iterations() if row["seconds"] <= record.seconds]
-        core_hours = sum(core_hours_by_worker([recorded_core_hours(row) for row in until]).values())
-        yield check_clock(record, ledger, settings, core_hours=core_hours)
+        yield check_clock(record, ledger, settings, core_hours=sum_core_hours(until))
         found = audit(run)
         yield Finding(
             subject="ledger",

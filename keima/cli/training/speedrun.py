@@ -85,7 +85,7 @@ from rich.console import Console
 from keima.base.reports.formats import format_duration
 from keima.base.system.machine import describe_machine
 from keima.cli.playing.progress import show_progress
-from keima.cli.reports.audit import recorded_core_hours
+from keima.cli.reports.audit import sum_core_hours
 from keima.coach.forecast import is_of_game
 from keima.config.load import load_settings, versions
 from keima.config.own_modules import is_own
@@ -104,7 +104,6 @@ from keima.play.speedrun.judge import (
 )
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger, recorded, write_record
 from keima.play.speedrun.target import Target, list_targets, load_experiment, load_target
-from keima.report.cost import core_hours_by_worker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -262,7 +261,7 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
             judgement=recorded(judgements[first], arguments.judge_seed),
             games=clock["total_games"],
             positions=clock["total_positions"],
-            core_hours=sum(core_hours_by_worker([recorded_core_hours(row) for row in until]).values()),
+            core_hours=sum_core_hours(until),
             run_id=ledger.run_id,
             ledger_sha256=hash_ledger(ledger),
             config_sha256=hash_config(run),

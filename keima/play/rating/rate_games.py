@@ -108,13 +108,10 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
                 is_warm = True
             try:
                 table[batch.rung.name] = _play_batch(match, table, batch)
-            except (SliceFailed, EngineFailed) as error:
+            except (SliceFailed, EngineFailed, _TooSlowError) as error:
                 failed.append(SkippedEngine(name=batch.rung.name, reason=_last_line(error)))
-            except _TooSlowError:
-                reason = f"{batch.games} games take more than a quarter of the time: give more --minutes"
-                failed.append(SkippedEngine(name=batch.rung.name, reason=reason))
-            if failed and failed[-1].name == batch.rung.name and not table[batch.rung.name].points.games:
-                del table[batch.rung.name]
+                if not table[batch.rung.name].points.games:
+                    del table[batch.rung.name]
     except KeyboardInterrupt:
         interrupted = True
     return LadderResult(
@@ -246,7 +243,7 @@ def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch
         begun = begun or time.monotonic()
         taken = seconds_of_play()
         if not first and taken > max(LEAST_PROBE_SECONDS, SLOWEST_PROBE * match.seconds):
-            raise _TooSlowError
+            raise _TooSlowError(f"{batch.games} games take more than a quarter of the time: give more --minutes")
         match.on_progress(
             RatingProgress(rung=batch.rung.name, games=ended + tally.ended, seconds=spent + taken, rating=rating)
         )

@@ -43,7 +43,7 @@ def gather_record(run: Path, folder: Path) -> None:
 def _list_members(run: Path) -> Iterator[Path]:
     for folder in FOLDERS:
         for path in sorted((run / folder).glob("*")):
-            if _MEMBER.fullmatch(f"{folder}/{path.name}") and path.suffix != PART and path.is_file():
+            if _MEMBER.fullmatch(f"{folder}/{path.name}") and path.is_file():
                 yield path
 
 

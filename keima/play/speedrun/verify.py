@@ -153,12 +153,20 @@ def check_models(ledger: Ledger, run: Path, game: Game, own_network: str) -> Non
             raise ValueError(
                 f"model {row.version} plays {found.game} {found.options}, and not {game.name} {game.options}"
             )
-        network = str(found.network.get("type", ""))
-        if is_own(network) and network != own_network:
-            raise ValueError(
-                f"model {row.version} is a network of somebody's own, {network}, which is code and not executed: if "
-                "you trust it, put it here as the network of the target's experiment"
-            )
+        refuse_foreign_code(f"model {row.version}", str(found.network.get("type", "")), own_network)
+
+
+def refuse_foreign_code(what: str, network: str, own_network: str) -> None:
+    """Refuse a type of network that is a file of somebody's, unless it is ``own_network``.
+
+    Raises:
+        ValueError: it is.
+    """
+    if is_own(network) and network != own_network:
+        raise ValueError(
+            f"{what} has a network of somebody's own, {network}, which is code and not executed: if you trust it, put "
+            "it here as the network of the target's experiment"
+        )
 
 
 def check_clock(record: Record, ledger: Ledger, settings: Settings, *, core_hours: float) -> Finding:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from keima.base.files import sha256_hex
 from keima.base.run_folder import RECORD_NAME
-from keima.cli.reports.audit import recorded_core_hours
+from keima.cli.reports.audit import sum_core_hours
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import judge_model
 from keima.cli.training.speedrun import main as speedrun
@@ -29,7 +29,6 @@ from keima.networks.files.model import encode_model
 from keima.paths import CACHE
 from keima.play.speedrun.record import hash_config, hash_ledger, read_record
 from keima.play.speedrun.target import load_target
-from keima.report.cost import core_hours_by_worker
 from keima.trainers.run import local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
@@ -69,7 +68,7 @@ def recorded(folder: Path) -> Path:
         model = next(each for each in ledger.models() if each.version == row["model_version"])
     record |= {"model_version": model.version, "model_sha256": model.sha256, "seconds": row["seconds"]}
     record |= {"games": row["total_games"], "positions": row["total_positions"]}
-    record |= {"core_hours": sum(core_hours_by_worker([recorded_core_hours(each) for each in rows[:6]]).values())}
+    record |= {"core_hours": sum_core_hours(rows[:6])}
     path.write_text(json.dumps(record))
     return folder / "run"
 

@@ -44,13 +44,7 @@ def test_a_network_that_beats_the_most_playouts_is_stronger_than_they_are() -> N
 @pytest.mark.parametrize(
     "scores",
     [
-        [
-            (64, 4, 4),
-            (256, 4, 4),
-            (1024, 2.5, 4),
-            (256, 14, 20),
-            (512, 8, 20),
-        ],  # the last few games of the search's begin
+        [(64, 4, 4), (256, 4, 4), (1024, 2.5, 4), (256, 14, 20), (512, 8, 20)],
         [(64, 3, 4)],  # the time was up
     ],
 )
