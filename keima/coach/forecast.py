@@ -283,6 +283,8 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             if not is_of_game(ledger, game) or not (rows := [*map(keep_for_forecast, ledger.read_iterations())]):
                 continue
             settings = load_settings(folder / "config.yaml")
+            if settings.game.smaller:  # its network had learned before it played the first game that counts here
+                continue
             found = read_measurements(
                 rows,
                 read_elo_results(ledger, game),

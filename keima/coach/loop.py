@@ -36,7 +36,7 @@ from keima.coach.fingerprint import fingerprint
 from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast, read_elo_results
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
-from keima.coach.ranks.leading import send_command
+from keima.coach.ranks.leading import send_command, share_state
 from keima.coach.ranks.learners import grow_learner
 from keima.coach.receiving import Receiving
 from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
@@ -280,6 +280,8 @@ class Coach:
             return
         send_command(self.learner.ranks, "grow", steps=steps)
         self.learner, self.state.grown = grow_learner(self.learner, self.game, self.settings, steps), steps
+        self.learner.settle_statistics(self.window, self.settings.run.seed)
+        share_state(self.learner)
         size = network.sizes[steps]
         self.log_event(f"the network grows to {size.blocks} blocks and {size.channels} channels")
 
@@ -378,9 +380,12 @@ class Coach:
         return report
 
     def _with_forecast(self, evaluated: EvaluationReport, report: IterationReport) -> EvaluationReport:
-        """Return what was measured with what to expect at the end of the run, if it has one."""
+        """Return what was measured with what to expect at the end of the run, if it has one.
+
+        The law of growth does not hold for a network that has learned on smaller boards before.
+        """
         seconds = self.bounds.total_seconds(report.iteration)
-        if seconds is None or self.bounds.is_reached_after(report.iteration):
+        if seconds is None or self.settings.game.smaller or self.bounds.is_reached_after(report.iteration):
             return evaluated
         if self._measured is None:
             found = self.ledger.read_iterations()

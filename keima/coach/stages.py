@@ -13,7 +13,7 @@ from typing import Any
 
 from keima.base.files import write_atomically
 from keima.coach.opening import CHECKPOINTS, repeatable_run_id
-from keima.coach.session import require_sound_game, with_all_options
+from keima.coach.session import require_sound_game
 from keima.config.commands import keima
 from keima.config.load import save_resolved
 from keima.config.schema import Settings
@@ -21,6 +21,7 @@ from keima.config.sections.game import SmallerBoard
 from keima.data.ledger import open_ledger
 from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoints
+from keima.networks.growth import check_is_larger
 from keima.networks.network import build_network
 
 FOLDER = "smaller"  # in the run's folder: the folders of its smaller boards
@@ -104,6 +105,24 @@ def check_stages(stages: Sequence[Stage]) -> None:
             raise ValueError(f"one network cannot learn both {_size(smaller)} and {_size(larger)} points: {reason}")
 
 
+def check_growth(settings: Settings) -> None:
+    """Check that each size of the network can become the next: a wider block that pools may need fewer channels that
+    do not.
+
+    Raises:
+        ValueError: one cannot; the message says why.
+    """
+    game, network = load_game(settings.game.name, **settings.game.options), settings.network
+    networks = [build_network(game, **network.arguments(steps)) for steps in range(len(network.sizes))]
+    for (before, smaller), (after, larger) in pairwise(zip(network.sizes, networks, strict=True)):
+        try:
+            check_is_larger(smaller.state_dict(), larger)
+        except ValueError as error:
+            raise ValueError(
+                f"{before.blocks}x{before.channels} cannot become {after.blocks}x{after.channels}: {error}"
+            ) from error
+
+
 def explain_misfit(smaller: Game, larger: Game, arguments: Mapping[str, Any]) -> str:
     """Return why a network of ``build_network(game, **arguments)`` cannot go on with the larger board; empty if it can.
 
@@ -138,6 +157,8 @@ def begin_run_folder(run: Stage) -> None:
     Raises:
         OSError, LedgerMismatch, LedgerDamaged: the folder cannot be written, or holds another run.
     """
+    # With the options that are given: a smaller board has other ones where they follow from the size, such as Go's
+    # longest game.
+    save_resolved(run.settings, run.folder, write=write_atomically)
     game = load_game(run.settings.game.name, **run.settings.game.options)
-    save_resolved(with_all_options(run.settings, game), run.folder, write=write_atomically)
     open_ledger(run.folder, game, run_id=repeatable_run_id(run.settings)).close()

@@ -39,6 +39,7 @@ from keima.replay.window import ALL_ROWS, Batch
 log = logging.getLogger(__name__)
 
 COSINE_END = 0.01  # the share of the learning rate at the end of a cosine schedule
+SETTLING_BATCHES = 20  # for the statistics of a network that has grown
 MOST_CAPTURED = 3  # sizes of batches, each of which keeps the memory of a step
 OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # messages of torch and oneDNN on CPUs
 
@@ -388,6 +389,28 @@ class Learner:
         grown["optimizer"] = enlarge_optimizer_state(state.tensors["optimizer"], network)
         larger.restore(LearnerState(state.tensors | grown, state.counters))
         return larger
+
+    @torch.no_grad()
+    def settle_statistics(self, window: Window, seed: int) -> None:
+        """Take batch norm's statistics anew from positions of the window, with the averaged weights.
+
+        New channels have placeholders, which the average would keep for hundreds of steps.
+        """
+        average = self.average.network
+        norms = [module for module in average.modules() if isinstance(module, nn.BatchNorm2d)]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean of all batches
+        average.train()
+        for number in range(SETTLING_BATCHES):
+            batch = window.sample(self.batch_size, seed_stream(seed, "statistics", number))
+            forward_for_training(average, copy_to_device(batch, self.device).observations)
+        average.eval()
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for mine, settled in zip(self.network.buffers(), average.buffers(), strict=True):
+            mine.copy_(settled)
 
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the averaged weights, with which workers play, on the CPU."""

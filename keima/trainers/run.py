@@ -26,7 +26,7 @@ from keima.cluster.ray import require_ray
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.loop import Coach
 from keima.coach.session import configured_game, event_logger, make_run_folder, session
-from keima.coach.stages import Stage, begin_run_folder, check_stages, stages_left
+from keima.coach.stages import Stage, begin_run_folder, check_growth, check_stages, stages_left
 from keima.config.load import error_at_setting, with_begun_modules
 from keima.config.schema import Settings
 from keima.games import Game
@@ -106,8 +106,14 @@ def train_run(
     if config:
         configured_game(settings, config)  # before anything is written
     *smaller, own = stages_left(run_dir, settings)
+    if settings.network.growth:
+        with naming_setting("network", "growth", config=config):
+            check_growth(settings)
     if smaller:
-        require_stages([*smaller, own], config=config, present=present)
+        with naming_setting("game", "smaller", config=config):
+            if not present.is_alone:
+                raise ValueError("the ranks of torchrun end with the first board; use training.learner.ranks instead")
+            check_stages([*smaller, own])
     make_run_folder(run_dir, resume=resume, option=option)
     with RunLock(run_dir), log_to_file(run_dir / LOG_NAME), ExitStack() as stack:
         if config and config != run_dir / "config.yaml":  # which is the run's own copy
@@ -139,20 +145,19 @@ def train_run(
         return train(own, events=changed, weights=weights, seconds=seconds, weights_path=weights_path)
 
 
-def require_stages(stages: Sequence[Stage], *, config: Path | None, present: Ranks) -> None:
-    """Check that a run can begin on smaller boards.
+@contextmanager
+def naming_setting(*keys: str, config: Path | None) -> Iterator[None]:
+    """Name the setting with these keys in a ValueError of the block, and its line in the file ``config``, if given.
 
     Raises:
-        ConfigError, ValueError: it cannot; with the line in the file ``config``, if there is one.
+        ConfigError, ValueError: see above.
     """
     try:
-        if not present.is_alone:
-            raise ValueError("the ranks of torchrun end with the first board; use training.learner.ranks instead")
-        check_stages(stages)
+        yield
     except ValueError as error:
         if config:
-            raise error_at_setting(config, ("game", "smaller"), str(error)) from error
-        raise ValueError(f"game.smaller: {error}") from error
+            raise error_at_setting(config, keys, str(error)) from error
+        raise ValueError(f"{'.'.join(keys)}: {error}") from error
 
 
 class LeftOpen:

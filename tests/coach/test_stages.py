@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from keima.coach.stages import Stage, check_stages, explain_misfit, stages_left
+from keima.coach.stages import Stage, begin_run_folder, check_growth, check_stages, explain_misfit, stages_left
+from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.games import load_game
 from tests.own_game import example
@@ -53,6 +54,32 @@ def test_what_has_begun_is_left_and_what_came_before_is_not(tmp_path: Path) -> N
     begin(stages[2])
     (own,) = stages_left(tmp_path, wanted)
     assert own.folder == tmp_path and not own.news
+
+
+def test_a_run_that_goes_on_by_its_own_settings_has_the_same_boards(tmp_path: Path) -> None:
+    wanted = settings(tmp_path)
+    before = stages_left(tmp_path, wanted)
+    begin_run_folder(before[-1])
+    after = stages_left(tmp_path, load_settings(tmp_path / "config.yaml"))
+    boards = [
+        [load_game("go", **stage.settings.game.options).options for stage in stages] for stages in (before, after)
+    ]
+    assert boards[0] == boards[1] and [board["size"] for board in boards[0]] == [5, 7, 9]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("kind", "channels"), [("resnet", (128, 144, 192)), ("bottleneck", (256, 288, 320))])
+def test_growth_to_a_size_that_cannot_hold_the_one_before_is_told(
+    tmp_path: Path, kind: str, channels: tuple[int, int, int]
+) -> None:
+    def grow_to(last: int) -> Settings:
+        growth = [f"3x{channels[0]}@0.2", f"3x{last}@0.5"]
+        network = {"type": kind, "blocks": 2, "channels": channels[0], "global_pooling": True, "growth": growth}
+        return settings(tmp_path, network=network, game={"smaller": []})
+
+    with pytest.raises(ValueError, match=rf"3x{channels[0]} cannot become 3x{channels[1]}: .* would not fit"):
+        check_growth(grow_to(channels[1]))
+    check_growth(grow_to(channels[2]))
 
 
 def test_a_run_without_smaller_boards_has_one_stage(tmp_path: Path) -> None:

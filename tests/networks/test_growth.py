@@ -107,6 +107,27 @@ def test_the_first_steps_of_new_weights_are_no_longer_than_those_of_the_others()
     assert steps[old.shape[0] :].mean() < 3 * steps_of_old, "with squared gradients of 0 they are five times as long"
 
 
+@pytest.mark.medium
+def test_the_statistics_of_new_channels_are_those_of_the_window_at_once() -> None:
+    torch.manual_seed(1)
+    window = ReplayWindow(GAME, capacity_positions=10_000)
+    window.add(synthetic_batch(GAME, games=50))
+    small = Learner(build_network(GAME, blocks=2, channels=8), device="cpu", batch_size=64)
+    small.train(window, 50, 1)
+    large = small.grow(build_network(GAME, blocks=2, channels=16))
+    large.settle_statistics(window, 1)
+    observations = torch.from_numpy(window.sample(500, 2).observations)
+    for network in (large.average.network, large.network):
+        norm = network.get_submodule("stem.norm")
+        assert isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None
+        with torch.no_grad():
+            seen = network.get_submodule("stem.conv")(observations)
+        torch.testing.assert_close(norm.running_mean, seen.mean((0, 2, 3)), rtol=0.2, atol=0.05)
+        torch.testing.assert_close(norm.running_var, seen.var((0, 2, 3)), rtol=0.3, atol=0.02)
+        assert norm.momentum == 0.1
+    assert not large.average.network.training and large.network.training
+
+
 def test_a_network_does_not_become_smaller_or_another() -> None:
     small, large = (build_network(GAME, blocks=1, channels=channels) for channels in (8, 16))
     with pytest.raises(ValueError, match="grows only by blocks and channels"):

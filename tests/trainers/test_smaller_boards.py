@@ -18,7 +18,6 @@ from keima.cli.reports.audit import audit
 from keima.coach import loop
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.bounds import Bounds
-from keima.coach.stages import stages_left
 from keima.config.commands import keima as keima_command
 from keima.config.load import ConfigError, load_settings
 from keima.config.schema import Settings
@@ -27,7 +26,7 @@ from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoints, read_checkpoint
 from keima.learning.ranks.process_group import Ranks
 from keima.networks.files.model import Model, canary_positions, describe_model
-from keima.trainers.run import RunEnd, require_stages, train_run
+from keima.trainers.run import RunEnd, train_run
 from keima.web.run_reader import RunReader
 from tests.coach.coaching import Listener
 from tests.programs import begun, called
@@ -200,7 +199,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"line \d+: game.smaller: .*size must be from 5 to 19, not 4"):
         keima.train(config, run_dir=tmp_path / "run")
     with pytest.raises(ValueError, match=r"game.smaller: .*torchrun.* use training.learner.ranks"):
-        require_stages(stages_left(tmp_path / "run", settings(tmp_path)), config=None, present=Ranks(world_size=2))
+        train_run(tmp_path / "run", settings(tmp_path), make_backend=play_here, present=Ranks(world_size=2))
     assert not (tmp_path / "run").exists()
 
 

@@ -230,6 +230,8 @@ def show_run(arguments: argparse.Namespace) -> int:
     if arguments.distributed or given_settings(arguments):
         raise ValueError(f"{folder} has begun: its settings and machines are known, so give only --hours")
     settings = load_settings(folder / "config.yaml")
+    if settings.game.smaller:
+        raise ValueError(f"{folder} began on smaller boards: nothing is known of how such runs go on")
     with read_ledger(folder) as ledger:
         game = load_game_of_run(ledger)
         rows, results = ledger.iterations(), read_elo_results(ledger, game)

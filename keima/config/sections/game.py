@@ -38,7 +38,8 @@ class GameSettings(Section):
     """The options of the game; docs/reference.md#options-of-games lists them with their defaults."""
     smaller: Annotated[tuple[BoardStep, ...], BeforeValidator(as_tuple)] = ()
     """Begin on smaller boards, each until a share of run.minutes, such as [size=5@0.1, size=7@0.3] or, with more than
-    one option, [size=5 komi=24.0@0.1]; the network goes on with what it has learned there.
+    one option, [size=5 komi=24.5@0.1, size=7 komi=9.0@0.3] in Go, where the fair komi depends on the size; the network
+    goes on with what it has learned there.
     """
 
     @model_validator(mode="before")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from keima.cli.training.plan import main
-from keima.coach.forecast import make_law
-from keima.coach.planning import list_remarks
+from keima.coach.forecast import make_law, read_laws
+from keima.coach.planning import find_first_beating, list_remarks
 from keima.config.load import load_settings, save_resolved
 from keima.data.ledger import open_ledger
 from keima.games import load_game
@@ -78,6 +78,18 @@ def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytes
     make_run(here / "runs" / "new", iterations=0, beats_random=False)
     assert main(["new"]) == 2
     assert "has not finished an iteration" in capsys.readouterr().err
+
+
+def test_a_run_that_began_on_smaller_boards_says_nothing_of_others(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, game = make_run(here / "runs" / "mine"), load_game("tic_tac_toe")
+    assert read_laws([run], game) and find_first_beating(run, game)
+    config = run / "config.yaml"
+    config.write_text(re.sub(r"smaller: \[\]", "smaller: [size=2@0.1]", config.read_text()))
+    assert not read_laws([run], game) and not find_first_beating(run, game)
+    assert main(["mine"]) == 2
+    assert "began on smaller boards" in capsys.readouterr().err
 
 
 @pytest.mark.medium
