@@ -1,5 +1,7 @@
 """Clients of UCI engines: the real Stockfish, and programs that are not engines."""
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +102,32 @@ def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, c
         player = UciPlayer(GAME, engine, "nodes 1")
         with pytest.raises(EngineFailed, match=complaint):
             player.choose(GAME.initial_states(1))
+
+
+def test_an_option_that_an_engine_would_ignore_is_reported(stockfish: Path) -> None:
+    with pytest.raises(EngineFailed, match=r"Stockfish .* has no option Skil Level"):
+        UciClient([stockfish], ["setoption name Skil Level value 3"])
+    with pytest.raises(EngineFailed, match=r"has Skill Level from 0 to 20, so .* would do nothing"):
+        UciClient([stockfish], ["setoption name Skill Level value 50"])
+    with UciClient([stockfish], ["setoption name skill level value 3", "setoption name Clear Hash"]) as engine:
+        assert "skill level" in engine.options
+
+
+def test_what_a_script_has_started_ends_with_it(tmp_path: Path) -> None:
+    path = program(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path / 'child'}", *GREETING[:4], "wait")
+    with UciClient([path]):
+        child = int((tmp_path / "child").read_text())
+        os.kill(child, 0)
+    until = time.monotonic() + 60
+    while is_running(child):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process goes on; one that nobody has waited for yet does not."""
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_an_engine_without_levels_cannot_be_limited(tmp_path: Path) -> None:

@@ -73,8 +73,10 @@ def format_percent(share: float, margin: float | None = None) -> str:
 
 
 def format_score(score: float, margin: float | None = None) -> str:
-    """Return a score with half the width of its interval: 12,345 ± 678."""
-    return f"{score:,.0f}" if margin is None else f"{score:,.0f} ± {margin:,.0f}"
+    """Return a score with half the width of its interval: 12,345 ± 678, or 0.42 ± 0.03, with two digits of it."""
+    fine = margin or abs(score)
+    digits = 0 if fine >= 10 or score == round(score) and not margin else min(9, 1 - math.floor(math.log10(fine)))
+    return f"{score:,.{digits}f}" if margin is None else f"{score:,.{digits}f} ± {margin:,.{digits}f}"
 
 
 def format_elo(elo: float, margin: float | None = None) -> str:

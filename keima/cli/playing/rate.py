@@ -18,14 +18,16 @@ counted. A game for one player is measured by its mean score. For any other game
 with which Monte-Carlo tree search is as strong.
 
 The results of all games are kept in ~/.cache/keima/ratings, for each network, search, engine and seed. Ctrl-C ends the
-games and shows the result so far.
+games and shows the result so far. Connect Four takes a few minutes at most, and begins anew.
 """
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 if __name__ == "__main__":
@@ -127,29 +129,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False, stderr=arguments.json)  # in "mcts:100: 4 won" none is meant
     try:
-        playable = load_network_from_model(find_model_file(arguments.network, arguments.version))
-        game = playable.game
-        if game.num_players > 2:
-            raise ValueError(
-                f"{game_title(game.name, game.options)} is a game for {game.num_players}: keima benchmark measures it"
-            )
-        simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
-        network = playable.spec(simulations, arguments.algorithm)
-        ladder = load_ladder(arguments.ladder) if arguments.ladder else find_shipped_ladder(game)
-        if ladder and not ladder.fits(game):
-            raise ValueError(
-                f"{arguments.ladder}: the ladder is for {ladder.game} {ladder.options}, and the network plays "
-                f"{game_title(game.name, game.options)} {game.options}"
-            )
-        if ladder:
-            return rate_by_ladder(ladder, playable, network, arguments, console)
-        rate = {"connect_four": rate_by_perfect_play, "tic_tac_toe": rate_by_shipped_positions}.get(game.name)
-        if rate is None:
-            rate = measure_scores if game.num_players == 1 else rate_by_equal_playouts
-        return rate(playable, network, arguments, console)
+        with ExitStack() as stack:
+            return rate_network(arguments, console, stack)
     except (ValueError, OSError, SliceFailed) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
+
+
+def rate_network(arguments: argparse.Namespace, console: Console, stack: ExitStack) -> int:
+    """Rate the network in the way of its game, and print the rating; returns the exit code.
+
+    Raises:
+        ValueError, OSError, SliceFailed: it cannot be rated, or a file cannot be read.
+    """
+    playable = load_network_from_model(find_model_file(arguments.network, arguments.version))
+    game = playable.game
+    if game.num_players > 2:
+        raise ValueError(
+            f"{game_title(game.name, game.options)} is a game for {game.num_players}: keima benchmark measures it"
+        )
+    simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
+    network = playable.spec(simulations, arguments.algorithm)
+    copy = stack.enter_context(TemporaryDirectory(prefix="keima-rate-"))
+    # A run that goes on may put this model away, and another export may replace its file.
+    network = network.model_copy(update={"model": Path(shutil.copy2(network.model, copy))})
+    ladder = load_ladder(arguments.ladder) if arguments.ladder else find_shipped_ladder(game)
+    if ladder and not ladder.fits(game):
+        raise ValueError(
+            f"{arguments.ladder}: the ladder is for {ladder.game} {ladder.options}, and the network plays "
+            f"{game_title(game.name, game.options)} {game.options}"
+        )
+    if ladder:
+        return rate_by_ladder(ladder, playable, network, arguments, console)
+    rate = {"connect_four": rate_by_perfect_play, "tic_tac_toe": rate_by_shipped_positions}.get(game.name)
+    if rate is None:
+        rate = measure_scores if game.num_players == 1 else rate_by_equal_playouts
+    return rate(playable, network, arguments, console)
 
 
 def describe(playable: PlayableNetwork, network: NetworkSpec) -> str:
@@ -180,7 +195,11 @@ def rate_by_ladder(
     rungs, skipped = make_rungs(ladder, playable.game)
     if all(rung.elo is None for rung in rungs):
         missing = "; ".join(skipped_text(each) for each in skipped)
-        raise ValueError(f"none of the engines whose strength is known can play here: {missing}")
+        missing = f"none of the engines whose strength is known can play here: {missing}"
+        if arguments.ladder:
+            raise ValueError(missing)
+        console.print(f"{missing[0].upper()}{missing[1:]}. So the network plays tree search instead.", soft_wrap=True)
+        return rate_by_equal_playouts(playable, network, arguments, console)
     cache = GameCache(playable.game, network, seed=arguments.seed, opening_plies=ladder.opening_plies)
     seconds = 60 * arguments.minutes
     with show_time("rating", seconds, console) as show:
@@ -328,10 +347,9 @@ def rate_by_perfect_play(
     console.print(about, soft_wrap=True)
     for band, each in bands.items():
         console.print(f"  plies {band}: {errors_text(each)}")
-    low, high = perfect.interval
     console.print(
         f"As first player against a perfect one: won {perfect.wins}, drawn {perfect.draws}, lost {perfect.losses}; "
-        f"perfect play wins all (wins: {100 * low:.0f} to {100 * high:.0f} %).",
+        f"perfect play wins all.",
         soft_wrap=True,
     )
     return 0
@@ -356,7 +374,8 @@ def rate_by_shipped_positions(
 
 def errors_text(errors: PlayErrors) -> str:
     """Return the share of errors with its interval."""
-    return f"{format_percent(errors.share, errors.margin)} of {errors.positions:,} positions"
+    low, high = errors.interval
+    return f"{format_percent(errors.share)} ({100 * low:.1f} to {100 * high:.1f}) of {errors.positions:,} positions"
 
 
 def errors_content(errors: PlayErrors) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from keima.base.reports.intervals import wilson_interval
 FIRST_PLAYOUTS = 64
 PROBE_FACTOR = 4  # between the first, few games
 PROBE_GAMES = 4  # or the number of games, if that is less
+FEWEST_SURE = 6  # games, all of which the weaker player wins in 1 of 64 cases
 MOST_DOUBLINGS = 30.0
 GAINS = np.linspace(20.0, 300.0, 57)  # Elo a doubling
 USUAL_GAIN, GAIN_SPREAD = 80.0, 0.5  # the prior: the median, and the standard deviation of the logarithm
@@ -41,8 +42,13 @@ class EqualPlayouts:
     playouts: float
     low: float
     high: float
-    is_bound: bool  # the network is surely better than the most playouts that were tried, and may be worth far more
+    surely_beaten: int  # playouts that it surely beats, where none were too many: it may be worth far more; else 0
     scores: tuple[PlayoutScore, ...]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the network is only known to be stronger than some playouts."""
+        return self.surely_beaten > 0
 
 
 def find_equal_playouts(
@@ -81,7 +87,9 @@ def find_equal_playouts(
     while fits(playouts, probe) and score(playouts, probe) >= 0.75:
         playouts *= PROBE_FACTOR
     playouts = max(FIRST_PLAYOUTS // PROBE_FACTOR, playouts // PROBE_FACTOR)
-    while fits(playouts, games) and score(playouts, games) > 0.5:
+    while count := next((count for count in (games, probe) if fits(playouts, count)), 0):
+        if score(playouts, count) <= 0.5:
+            break
         playouts *= 2
     return estimate_equal_playouts(scores)
 
@@ -103,25 +111,29 @@ def estimate_equal_playouts(scores: Sequence[PlayoutScore]) -> EqualPlayouts:
         playouts=float(median),
         low=float(low),
         high=float(high),
-        is_bound=_beats_all(scores),
+        surely_beaten=_find_surely_beaten(scores),
         scores=tuple(scores),
     )
 
 
-def _beats_all(scores: Sequence[PlayoutScore]) -> bool:
-    """Return whether it scored more than half against every number of playouts, and surely so against the most."""
+def _find_surely_beaten(scores: Sequence[PlayoutScore]) -> int:
+    """Return the most playouts that it surely beats; 0 if there are none, or if it scored no more than half against
+    any number of them.
+    """
     sums = dict[int, tuple[float, int]]()
     for score in scores:
         points, games = sums.get(score.playouts, (0.0, 0))
         sums[score.playouts] = points + score.points, games + score.games
-    low, _ = wilson_interval(*sums[max(sums)])
-    return low > 0.5 and all(points > 0.5 * games for points, games in sums.values())
+    if any(points <= 0.5 * games for points, games in sums.values()):
+        return 0
+    sure = [playouts for playouts, (points, games) in sums.items() if wilson_interval(points, games)[0] > 0.5]
+    return max((playouts for playouts in sure if sums[playouts][1] >= FEWEST_SURE), default=0)
 
 
 def equal_playouts_text(found: EqualPlayouts) -> str:
     """Return the result in words, with two digits."""
-    if found.is_bound:
-        return f"stronger than MCTS with {max(score.playouts for score in found.scores):,} playouts a move"
+    if found.surely_beaten:
+        return f"stronger than MCTS with {found.surely_beaten:,} playouts a move"
     low, median, high = (round_to_two_digits(number) for number in (found.low, found.playouts, found.high))
     return f"as strong as MCTS with {median:,} playouts a move ({low:,} to {high:,})"
 

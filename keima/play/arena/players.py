@@ -73,6 +73,8 @@ class MctsSpec(JobMessage):
 class EngineSpec(JobMessage):
     """An external engine."""
 
+    files: tuple[str, ...] = ()  # that it reads without being told, and on which its play depends
+
 
 class UciSpec(EngineSpec):
     """A UCI engine; only for chess."""

@@ -6,6 +6,7 @@ Subclasses implement UCI and GTP.
 import fcntl
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
@@ -50,13 +51,16 @@ class EngineProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._path, self._language, self._seconds = Path(command[0]), language, seconds
-        self._rest, self._lines = b"", list[str]()
+        self._rest, self._lines, self._is_killed = b"", list[str](), False
         self.name = self._path.name
         files = ExitStack()
         self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (ended by close)
         pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment)
+            # In a group of its own: the program may be a script, whose engine must not outlive it.
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment, start_new_session=True
+            )
         except OSError as error:
             self._files.close()
             raise EngineFailed(f"{self._path} cannot be started: {error.strerror}") from error
@@ -74,13 +78,19 @@ class EngineProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
-        self._process.kill()
+        """End the process, and those that it has started."""
+        self._kill_group()
         self._process.wait()
         self._output.close()
         self._files.close()
         with suppress(BrokenPipeError):  # it may have ended with unread input
             self._input.close()
+
+    def _kill_group(self) -> None:
+        if not self._is_killed:  # later the number may be another group's
+            self._is_killed = True
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _deadline(self, seconds: float) -> float:
         """Return the deadline of an answer that may take ``seconds`` of thinking."""
@@ -112,11 +122,10 @@ class EngineProcess:
         return self._lines.pop(0)
 
     def _failure(self, command: str) -> EngineFailed:
-        try:
-            code = self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:  # it has only closed its input or output
-            self._process.kill()
-            code = self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # then it has only closed its input or output
+            self._process.wait(END_SECONDS)
+        self._kill_group()
+        code = self._process.wait()
         self._errors.seek(0)
         words = self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()
         return EngineFailed(

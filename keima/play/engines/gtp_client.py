@@ -20,6 +20,7 @@ COLORS = ("black", "white")
 NEW_GAME = "clear_board"
 SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's commands that make its play reproducible
 SEEDS = 2**31
+RESIGNED = "it resigned; games are played to their end, so switch its resignation off"
 
 
 def find_movers(game: Game, moves: Sequence[int]) -> list[int]:
@@ -134,6 +135,8 @@ class GtpPlayer(ExternalPlayer):
             )[-1]
         except EngineFailed as error:
             raise EngineFailed(f"{asked}: {error}") from error
+        if text.lower() == "resign":
+            raise EngineFailed(f"{asked}: {RESIGNED}")
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
         if text.upper() not in legal:
             raise EngineFailed(f"{asked}: it answered {text!r}, which is not a legal move there")

@@ -5,6 +5,7 @@ a time limit. One process plays all parallel games of a benchmark, so each move 
 receives the game so far and keeps nothing.
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from keima.games.game import Actions, States
 from keima.play.engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
 from keima.play.engines.external_player import ExternalPlayer
 
+OPTION = re.compile(r"option name (.+?) type \w+")
 SPIN_OPTION = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (-?\d+)")
+SET_OPTION = re.compile(r"setoption name (.+?)(?: value (.*))?$")
 ENGINE_NAME = re.compile(r"id name (.+)")
 
 
@@ -29,20 +32,23 @@ class UciClient(EngineProcess):
         seconds: for an answer, beyond the time that it is given to think.
 
     Attributes:
+        options: that it has, in lower case.
         ranges: the least and the greatest value of each of its options that is a number.
 
     Raises:
-        EngineFailed: it cannot be started, or does not speak UCI.
+        EngineFailed: it cannot be started, does not speak UCI, or lacks an option that ``setup`` sets, or its value:
+            it would ignore the line, and play with another strength.
     """
 
     def __init__(
         self, command: Sequence[str | Path], setup: Sequence[str] = (), *, seconds: float = ANSWER_SECONDS
     ) -> None:
         super().__init__(command, language="UCI", seconds=seconds)
-        self.ranges = dict[str, tuple[int, int]]()
+        self.options, self.ranges = set[str](), dict[str, tuple[int, int]]()
         try:
             self.ask("uci", until="uciok", heed=self._read_identity)
             for line in setup:
+                self._check_option(line)
                 self._send_lines(line)
             self.ask("isready", until="readyok")
         except BaseException:
@@ -85,7 +91,20 @@ class UciClient(EngineProcess):
                 return line
             heed(line)
 
+    def _check_option(self, line: str) -> None:
+        found = SET_OPTION.match(line)
+        if not found:
+            return
+        name, value = found[1], found[2] or ""
+        if name.lower() not in self.options:
+            raise EngineFailed(f"{self.name} has no option {name}, so {line!r} would do nothing")
+        least, greatest = self.ranges.get(name, (-math.inf, math.inf))
+        if value.lstrip("-").isdigit() and not least <= int(value) <= greatest:
+            raise EngineFailed(f"{self.name} has {name} from {least} to {greatest}, so {line!r} would do nothing")
+
     def _read_identity(self, line: str) -> None:
+        if found := OPTION.match(line):
+            self.options.add(found[1].lower())
         if found := ENGINE_NAME.match(line):
             self.name = found[1].strip()
         elif found := SPIN_OPTION.match(line):

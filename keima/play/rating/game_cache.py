@@ -5,7 +5,9 @@ broken counts as missing.
 """
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from keima.play.arena.players import AnyPlayerSpec, NetworkSpec
 
 RATINGS = CACHE / "ratings"
 MAX_BYTES = 10_000_000
+SEPARATORS = re.compile(r"[\s=,]")  # --weights=net.gz, setoption name EvalFile value net.nnue
 FORMAT = 1  # of the files, and of how games follow from their seeds
 
 
@@ -101,11 +104,24 @@ class GameCache:
 
 
 def describe_opponent(spec: AnyPlayerSpec) -> Mapping[str, Any]:
-    """Return what the games against an opponent depend on: its settings, and the content of all files in its command.
+    """Return what the games against an opponent depend on: its settings, and the content of all files that its command
+    and its other lines name.
 
     So an engine or a network of its that is replaced by another plays anew.
     """
     about = spec.model_dump(mode="json")
-    files = {word: Path(word) for word in about.get("command", ())}
-    about["files"] = {word: sha256_hex(path.read_bytes()) for word, path in files.items() if path.is_file()}
+    lines = [*about.get("command", ()), *(about.get("setup") or ()), *about.get("files", ())]
+    words = {word for line in lines for word in (line, *SEPARATORS.split(line))}
+    about["files"] = {word: digest for word in sorted(words) if (digest := _digest_of_file(word))}
     return about
+
+
+def _digest_of_file(word: str) -> str | None:
+    """Return the SHA-256 of the file with this name, which has a point or a folder; None if it is none."""
+    if "." not in word and "/" not in word:
+        return None
+    with suppress(OSError, RuntimeError, ValueError):  # a word that cannot be a path, or an unknown user's ~
+        path = Path(word).expanduser()
+        if path.is_file():
+            return sha256_hex(path.read_bytes())
+    return None

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from keima.config.load import load_section
 from keima.config.own_modules import stem_of
 from keima.config.sections.types import CountOrZero, Line, Name, NotNegative, Positive, Scalar, Section, as_tuple
-from keima.games import Game
+from keima.games import GAMES, Game
 from keima.paths import SHIPPED
 
 LADDERS = SHIPPED / "ladders"
@@ -45,6 +45,10 @@ class LadderEngine(Section):
     """The program's arguments."""
     send: Lines = ()
     """Lines that it gets after the start."""
+    files: Lines = ()
+    """Files that it reads without being told, such as a network next to the program: games with other ones are played
+    anew.
+    """
     go: Line | None = None
     """The limit of a UCI engine's search: nodes 1000, depth {level}."""
     needs: dict[str, Scalar] = Field(default_factory=dict)
@@ -77,7 +81,7 @@ class Ladder(Section):
     """The engines that rate networks for a game."""
 
     game: Line
-    """The game's name; that of a file without .py."""
+    """The game's name; that of a file without .py, if no shipped game has it."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Only for games with these options."""
     scale: Line
@@ -98,7 +102,8 @@ class Ladder(Section):
 
     def fits(self, game: Game) -> bool:
         """Return whether the ladder is for this game."""
-        return self.game == stem_of(game.name) and self.options.items() <= game.options.items()
+        is_named = stem_of(game.name) == self.game and (self.game not in GAMES or self.game == game.name)
+        return is_named and self.options.items() <= game.options.items()
 
 
 def load_ladder(path: Path) -> Ladder:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import seed_stream
-from keima.base.reports.intervals import wilson_interval
 from keima.evaluation.match import Player, draw_opening_moves, play_match_from
 from keima.evaluation.perfect_play import PlayErrors, SolvedPositions, count_errors
 from keima.games import Game
@@ -52,16 +51,15 @@ class OwnPositions:
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectGames:
-    """A network's games as first player against a perfect one: it wins if it plays perfectly, too."""
+    """A network's games as first player against a perfect one: it wins if it plays perfectly, too.
+
+    The network plays the same in the same position, so games differ only where several moves are perfect: there is no
+    interval.
+    """
 
     wins: int
     draws: int
     losses: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of wins."""
-        return wilson_interval(self.wins, self.wins + self.draws + self.losses)
 
 
 def has_perfect_player() -> bool:

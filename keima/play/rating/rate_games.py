@@ -10,6 +10,7 @@ from keima.play.arena.match_benchmark import Entrant, Tally, play_pairs
 from keima.play.arena.players import NetworkSpec, RandomSpec
 from keima.play.arena.slices import REPORT_SECONDS, SliceFailed
 from keima.play.engines.engine_process import EngineFailed
+from keima.play.engines.gtp_client import RESIGNED
 from keima.play.rating.fit import (
     NETWORK,
     NetworkRating,
@@ -24,6 +25,8 @@ from keima.play.rating.rungs import Rung, SkippedEngine
 PROBE_GAMES = 4  # the first ones against a rung
 MOST_GAMES = 64  # in a batch
 BATCH_SECONDS = 20.0  # that a batch should take, so that starting the players takes little of it
+OVERTIME = 10.0  # seconds by which the first games against a rung of unknown strength may exceed the time
+UNKNOWN_SHARE = 0.3  # of the time, in which rungs of unknown strength play
 PLAUSIBLE = 0.04  # expected p (1 - p) from which on an anchor is played at all: a score of 4 to 96 %
 LEAST_PROBE_SECONDS, SLOWEST_PROBE = 60.0, 0.25  # what the first games against a rung may take: seconds, or this share
 
@@ -94,24 +97,28 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
         skipped: engines that do not play; those that fail are added, and play no further games.
     """
     table = {rung.name: _read_games(rung, match.cache) for rung in match.rungs}
-    failed = list[SkippedEngine]()
+    failed, in_vain = list[SkippedEngine](), 0.0  # seconds of batches that failed
     interrupted, is_warm = False, False
     try:
         while batch := choose_batch(
             list(table.values()),
-            seconds=match.seconds,
+            seconds=match.seconds - in_vain,
             processes=match.processes,
             closed={each.name for each in failed},
         ):
             if not is_warm:
                 warm_up(match.game, match.network)
                 is_warm = True
+            began, name = time.monotonic(), batch.rung.name
             try:
-                table[batch.rung.name] = _play_batch(match, table, batch)
+                table[name] = _play_batch(match, table, batch)
             except (SliceFailed, EngineFailed, _TooSlowError) as error:
-                failed.append(SkippedEngine(name=batch.rung.name, reason=_last_line(error)))
-                if not table[batch.rung.name].points.games:
-                    del table[batch.rung.name]
+                in_vain += time.monotonic() - began
+                failed.append(SkippedEngine(name=name, reason=_last_line(error)))
+                if RESIGNED in str(error):  # only those games were finished in which it did not lose early
+                    table[name] = RungGames(rung=batch.rung)
+                if not table[name].points.games:
+                    del table[name]
     except KeyboardInterrupt:
         interrupted = True
     return LadderResult(
@@ -164,8 +171,9 @@ def choose_batch(
 ) -> Batch | None:
     """Return the next games; None when the time is up.
 
-    A few games against each anchor that may be of about the network's strength come first, and against each rung of
-    unknown strength. Then the rung follows that tells most of the network in a second.
+    A few games against each anchor that may be of about the network's strength come first. Then the rung follows that
+    tells most of the network in a second. Rungs of unknown strength tell nothing of it: they play a few games near the
+    end.
 
     Args:
         table: the rungs with their games.
@@ -196,12 +204,17 @@ def choose_batch(
     probed = [each for each in fresh if is_plausible(each)]
     if not probed and not costs:  # nothing on the ladder is likely, but something must be played
         probed = [each for each in fresh if each.rung.elo is not None]
-    probed = probed or [each for each in fresh if each.rung.elo is None]
     if probed:
         chosen = max(probed, key=lambda each: gain(each, PROBE_GAMES))
         return Batch(rung=chosen.rung, games=PROBE_GAMES)
+    if rating is None:
+        return None
+    unknown = [each for each in fresh if each.rung.elo is None and PROBE_GAMES * usual <= left + OVERTIME]
+    reserved = UNKNOWN_SHARE * seconds if unknown else 0.0
+    if unknown and left <= reserved:
+        return Batch(rung=unknown[0].rung, games=PROBE_GAMES)
     sizes = {
-        each.rung.name: _batch_size(int(min(MOST_GAMES, min(BATCH_SECONDS, left) / cost)), processes)
+        each.rung.name: _batch_size(int(min(MOST_GAMES, min(BATCH_SECONDS, left - reserved) / cost)), processes)
         for each in table
         if (cost := each.seconds_per_game)
     }

@@ -100,14 +100,15 @@ def _make_spec(engine: LadderEngine, rung: RungSettings, command: str, game: Gam
     values |= {} if rung.level is None else {"level": str(level)}
     words = (command, *(_fill(engine, "arguments", text, values) for text in engine.arguments))
     send = tuple(_fill(engine, "send", text, values) for text in engine.send)
+    files = tuple(str(Path(command).resolve().parent / Path(name).expanduser()) for name in engine.files)
     match engine.protocol, engine.name:
         case "gtp", _:
-            return GtpSpec(command=words, setup=send, move_seconds=engine.move_seconds)
+            return GtpSpec(command=words, setup=send, move_seconds=engine.move_seconds, files=files)
         case "uci", _:
             go = _fill(engine, "go", engine.go or "", values)
-            return UciSpec(command=words, setup=send, go=go, move_seconds=engine.move_seconds)
+            return UciSpec(command=words, setup=send, go=go, move_seconds=engine.move_seconds, files=files)
         case "nboard", _:
-            return NboardSpec(command=words, setup=send, move_seconds=engine.move_seconds)
+            return NboardSpec(command=words, setup=send, move_seconds=engine.move_seconds, files=files)
         case _, "mcts":
             return MctsSpec(playouts=level)
         case _, "alphabeta":

@@ -15,6 +15,7 @@ from keima.base.reports.formats import (
     format_elo,
     format_percent,
     format_rate,
+    format_score,
     progress_bar,
     sparkline,
     spread_line,
@@ -68,6 +69,9 @@ def test_metrics_carry_their_margins() -> None:
     assert format_percent(0.041, 0.008) == "4.1 ± 0.8 %"
     assert format_percent(0.041) == "4.1 %"
     assert format_elo(1031.4, 40.2) == "1,031 ± 40"
+    assert format_score(36108.2, 2374.4) == "36,108 ± 2,374"
+    assert format_score(0.4213, 0.0312) == "0.421 ± 0.031"
+    assert [format_score(score) for score in (12345.6, 4.0, 0.5, 0.0)] == ["12,346", "4", "0.50", "0"]
 
 
 @pytest.mark.parametrize("show", [format_count, format_rate, format_percent, format_elo])

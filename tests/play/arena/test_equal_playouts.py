@@ -46,6 +46,7 @@ def test_a_network_that_beats_the_most_playouts_is_stronger_than_they_are() -> N
     [
         [(64, 4, 4), (256, 4, 4), (1024, 2.5, 4), (256, 14, 20), (512, 8, 20)],
         [(64, 3, 4)],  # the time was up
+        [(64, 4, 4), (256, 4, 4)],
     ],
 )
 def test_a_few_lucky_games_are_no_bound(scores: list[tuple[int, float, int]]) -> None:
@@ -77,4 +78,17 @@ def test_the_search_ends_before_games_for_which_the_time_is_not_enough() -> None
         return float(games)
 
     found = find_equal_playouts(play, games=20, most=10**6, seconds=300.0, clock=lambda: now)
-    assert found.is_bound and now <= 300.0 and max(score.playouts for score in found.scores) == 16_384
+    assert found.surely_beaten == 16_384 and now <= 300.0
+
+
+def test_games_for_which_the_time_is_enough_are_played_where_many_are_not() -> None:
+    now = 0.0
+
+    def play(playouts: int, games: int) -> float:
+        nonlocal now
+        now += 0.001 * playouts * games
+        return float(games)
+
+    found = find_equal_playouts(play, games=20, most=10**6, seconds=18.0, clock=lambda: now)
+    assert [(score.playouts, score.games) for score in found.scores[-3:]] == [(1024, 4), (1024, 4), (2048, 4)]
+    assert now <= 18.0 and found.surely_beaten == 1024, "by 8 of 8 games"

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.play.arena.players import GtpSpec, MctsSpec, NetworkSpec
@@ -40,6 +42,22 @@ def test_another_program_under_the_same_name_is_another_opponent(tmp_path: Path)
     make_cache(tmp_path).add(engine, batch(0))
     assert make_cache(tmp_path).read(engine) == [batch(0)]
     program.write_text("two")
+    assert make_cache(tmp_path).read(engine) == []
+
+
+@pytest.mark.parametrize("where", ["argument", "line", "silently"])
+def test_another_network_of_the_same_program_is_another_opponent(tmp_path: Path, where: str) -> None:
+    weights = tmp_path / "weights.gz"
+    weights.write_text("one")
+    engine = GtpSpec(
+        command=("engine", *([f"--weights={weights}"] if where == "argument" else []), "x" * 5000 + "."),
+        setup=(f"setoption name WeightsFile value {weights}",) if where == "line" else (),
+        files=(str(weights), str(tmp_path / "none")) if where == "silently" else (),
+        move_seconds=1.0,
+    )
+    make_cache(tmp_path).add(engine, batch(0))
+    assert make_cache(tmp_path).read(engine) == [batch(0)]
+    weights.write_text("two")
     assert make_cache(tmp_path).read(engine) == []
 
 

@@ -1,6 +1,7 @@
 """Ladders as files: what the shipped ones say, what is refused, and which engines can play here."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from keima.play.arena.players import GtpSpec, MctsSpec, RandomSpec, UciSpec
 from keima.play.rating import rungs
 from keima.play.rating.ladder_file import LADDERS, Ladder, find_shipped_ladder, load_ladder
 from keima.play.rating.rungs import make_rungs
+from tests.own_game import example
 from tests.programs import needs_gnu_go
 
 GO9 = load_game("go", size=9, komi=7)
@@ -46,6 +48,12 @@ def test_the_ladder_for_the_size_of_the_board_is_found() -> None:
     options = {size: find_shipped_ladder(load_game("go", size=size, komi=7)) for size in (7, 9, 13)}
     assert [ladder.options if ladder else None for ladder in options.values()] == [{}, {"size": 9}, {}]
     assert find_shipped_ladder(load_game("tic_tac_toe")) is None
+
+
+def test_a_file_that_is_named_like_a_shipped_game_has_no_shipped_ladder() -> None:
+    assert find_shipped_ladder(example("othello", size=8)), "no shipped game is Othello"
+    own = example("hex", size=7)
+    assert not load_ladder(LADDERS / "chess.yaml").fits(replace(own, name="chess-0123456789ab", options={}))
 
 
 def test_installed_engines_become_players_by_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Which games a rating plays next, and that they are neither repeated nor lost."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from keima.games import load_game
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import GtpSpec, MctsSpec, NetworkSpec, RandomSpec
 from keima.play.arena.slices import SliceFailed
+from keima.play.engines.gtp_client import RESIGNED
 from keima.play.rating import rate_games
 from keima.play.rating.fit import Points
 from keima.play.rating.game_cache import GameCache
@@ -43,13 +45,21 @@ def test_hopeless_rungs_are_not_played() -> None:
     assert chosen and chosen.rung.name == "1000" and chosen.games == 20
 
 
-def test_rungs_of_unknown_strength_get_a_few_games_and_no_more() -> None:
+def test_rungs_of_unknown_strength_get_a_few_games_near_the_end_and_no_more() -> None:
     table = [row(1000, wins=10, losses=10, seconds=20), row(None, name="new")]
+    chosen = choose_batch(table, seconds=600, processes=2)
+    assert chosen and chosen.rung.name == "1000", "they say nothing of the network"
+    table[0] = row(1000, wins=300, losses=300, seconds=500)
     chosen = choose_batch(table, seconds=600, processes=2)
     assert chosen and (chosen.rung.name, chosen.games) == ("new", 4)
     table[1] = row(None, wins=2, losses=2, seconds=1, name="new")
     chosen = choose_batch(table, seconds=600, processes=2)
     assert chosen and chosen.rung.name == "1000"
+
+
+def test_without_an_engine_of_known_strength_nothing_is_played() -> None:
+    table = [row(1000, name="slow"), row(None, name="new")]
+    assert choose_batch(table, seconds=600, processes=2, closed={"slow"}) is None
 
 
 def test_of_two_even_opponents_the_faster_one_plays() -> None:
@@ -128,6 +138,40 @@ def test_games_that_an_engine_played_before_it_failed_count(tmp_path: Path, monk
     result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
     assert count_games(result) == {"random": 4} and result.rating
     assert [each.reason for each in result.skipped] == ["the engine does not answer"]
+
+
+def test_batches_that_fail_take_their_time_from_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = 0.0, list[str]()
+
+    def play(game: Any, network: Any, opponent: Entrant, **options: Any) -> Any:
+        nonlocal now
+        if options["games"] > GAME.num_players:  # no warm-up
+            asked.append(opponent.name)
+            now += 40.0
+            raise SliceFailed("the engine does not answer")
+
+    monkeypatch.setattr(rate_games, "play_pairs", play)
+    monkeypatch.setattr(rate_games, "time", SimpleNamespace(monotonic=lambda: now))
+    rungs = [rung(str(elo), elo) for elo in (0, 100, 200, 300)]
+    result = rate_on_ladder(make_match(tmp_path, rungs, seconds=60.0))
+    assert len(asked) == 2 and result.rating is None
+
+
+def test_an_engine_that_resigns_is_not_judged_by_the_games_that_it_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = rate_games.play_pairs
+    left = [True, True]  # the warm-up, and one batch
+
+    def play(*arguments: Any, **options: Any) -> Any:
+        if not left:
+            raise SliceFailed(f"asked for move 9: {RESIGNED}")
+        left.pop()
+        return played(*arguments, **options)
+
+    monkeypatch.setattr(rate_games, "play_pairs", play)
+    result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
+    assert not result.games and "switch its resignation off" in result.skipped[0].reason
 
 
 def test_ctrl_c_gives_the_result_so_far_without_the_unfinished_games(
