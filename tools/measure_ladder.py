@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Measure how strong the rungs of a ladder are, by games of each against its neighbours.
 
-    PYTHONPATH=$PWD .venv/bin/python tools/measure_ladder.py keima/shipped/ladders/go_9.yaml --known gnugo:10=1800
-    PYTHONPATH=$PWD .venv/bin/python tools/measure_ladder.py mine.yaml --known a:1=1500,100 --pairs a:1,b:3 --games 40
+    PYTHONPATH=$PWD .venv/bin/python tools/measure_ladder.py keima/shipped/ladders/go_9.yaml
+    PYTHONPATH=$PWD .venv/bin/python tools/measure_ladder.py mine.yaml --pairs a:1,b:3 --games 40
 
-Each rung that is installed plays the next one in the order of the file, or those that --pairs names. One line of JSON
-follows for each pair, which --also takes back, and then the ratings that fit all games best. They go into the file by
-hand, with their margins.
+Each rung that is installed plays the next one in the order of the file, or those that --pairs names. One line follows
+for each pair, for the file's "matches", and then the ratings by all matches, those in the file included.
 """
 
 import argparse
@@ -18,11 +17,10 @@ from pathlib import Path
 from keima.base.random import seed_stream
 from keima.config.flags import whole
 from keima.config.own_modules import keep_module
-from keima.evaluation.elo import PairResult, Rating, rate_against_anchors
 from keima.games import load_game
 from keima.play.arena.match_benchmark import play_pairs
-from keima.play.rating.ladder_file import load_ladder
-from keima.play.rating.rungs import make_rungs, rung_name
+from keima.play.rating.ladder_file import PlayedMatch, load_ladder, rung_name
+from keima.play.rating.rungs import make_rungs
 
 
 def parse() -> argparse.Namespace:
@@ -32,11 +30,8 @@ def parse() -> argparse.Namespace:
     add("ladder", type=Path, help="the file")
     add("--game", help="the game, if it is not shipped: its file")
     add("--options", type=json.loads, default={}, help="more options of the game, as JSON")
-    known = "a rung of known strength, with half the width of its 95 %% interval; repeatable"
-    add("--known", action="append", required=True, metavar="RUNG=ELO,MARGIN", help=known)
     add("--pairs", nargs="+", metavar="A,B", help="only these pairs")
     add("--games", type=whole(0), default=20, help="for each pair")
-    add("--also", type=Path, nargs="+", default=[], metavar="FILE", help="earlier output, to be fitted")
     add("--seed", type=whole(0), default=1)
     add("--processes", type=whole(), default=1)
     return parser.parse_args()
@@ -53,8 +48,7 @@ def main() -> None:
     rungs = {rung.name: rung.entrant for rung in sorted(found, key=lambda rung: order.index(rung.name))}
     print("skipped:", ", ".join(each.name for each in skipped) or "none", file=sys.stderr)
     pairs = [tuple(pair.split(",")) for pair in arguments.pairs or map(",".join, itertools.pairwise(rungs))]
-    lines = [line for path in arguments.also for line in path.read_text(encoding="utf-8").splitlines()]
-    results = [PairResult(**json.loads(line)) for line in lines if line.startswith("{")]
+    played = list[PlayedMatch]()
     for number, (first, second) in enumerate(pairs if arguments.games else []):
         match = play_pairs(
             game,
@@ -65,19 +59,11 @@ def main() -> None:
             seed=seed_stream(arguments.seed, "rungs", number),
             processes=arguments.processes,
         )
-        results.append(match.result)
-        print(json.dumps(vars(match.result)), flush=True)
-    virtual = [PairResult(first=each.first, second=each.second, wins=0, draws=1, losses=0) for each in results]
-    rated = rate_against_anchors([*results, *virtual], dict(map(parse_known, arguments.known)))
+        played.append(PlayedMatch(**vars(match.result)))
+        print("  - {" + ", ".join(f"{key}: {value}" for key, value in played[-1]) + "}", flush=True)
+    rated = ladder.model_copy(update={"matches": (*ladder.matches, *played)}).strengths.rated
     for name, rating in sorted(rated.items(), key=lambda each: each[1].elo):
         print(f"{name:20} {rating.elo:7.0f} ± {rating.margin:.0f}")
-
-
-def parse_known(text: str) -> tuple[str, Rating]:
-    """Parse a rung with its strength: gnugo:10=1800, or with its margin: gnugo:10=1800,40."""
-    name, _, value = text.rpartition("=")
-    elo, _, margin = value.partition(",")
-    return name, Rating(elo=float(elo), margin=float(margin or 0))
 
 
 if __name__ == "__main__":

@@ -213,6 +213,7 @@ def rate_by_ladder(
                 game=playable.game,
                 network=network,
                 rungs=rungs,
+                scale=ladder.strengths,
                 cache=cache,
                 opening_plies=ladder.opening_plies,
                 seed=arguments.seed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from keima.base.reports.intervals import Z
 from keima.evaluation.elo import ELO_SCALE, PairResult, Rating, expected_score, rate_against_anchors
 from keima.play.rating.rungs import Rung
+from keima.play.rating.scale import Scale
 
 NETWORK = "network"
 MOST_LIKELY_REACH = 400.0  # Elo beyond the ladder, before any games
@@ -62,12 +63,17 @@ class NetworkRating:
         return self.elo + self.margin
 
 
-def fit_rating(rungs: Sequence[Rung], points: Mapping[str, Points]) -> NetworkRating | None:
-    """Return the rating by maximum likelihood, with the strengths of the anchors known in advance.
+def fit_rating(rungs: Sequence[Rung], points: Mapping[str, Points], scale: Scale | None = None) -> NetworkRating | None:
+    """Return the rating by maximum likelihood, together with those of the rungs.
 
     One draw is added against the anchor with the most even score, so that a clean sweep has a finite rating, and one
     against each rung of unknown strength. If anchors disagree by more than chance, the margin is enlarged in the same
     proportion (Birge, "The calculation of errors by the method of least squares", 1932).
+
+    Args:
+        rungs: the ladder; those with a strength are anchors.
+        points: the network's, by the names of rungs.
+        scale: what is known of the rungs; None: the strength of each anchor, independently.
 
     Returns:
         The rating; None without a game against an anchor.
@@ -80,10 +86,15 @@ def fit_rating(rungs: Sequence[Rung], points: Mapping[str, Points]) -> NetworkRa
     even = min(anchors, key=lambda rung: _unevenness(rung, points[rung.name]))
     beforehand = [even, *(rung for rung in played if rung.elo is None)]
     results += [_as_result(rung.name, Points(draws=1)) for rung in beforehand]
-    known = {rung.name: Rating(elo=rung.elo or 0.0, margin=rung.margin) for rung in anchors}
-    rated = rate_against_anchors(results, known)
+    if scale is None:
+        scale = Scale(known={rung.name: Rating(elo=rung.elo or 0.0, margin=rung.margin) for rung in anchors})
+    rated = rate_against_anchors([*results, *scale.matches], scale.known)
     me = rated[NETWORK]
-    disagreement = _measure_disagreement(anchors, points, rated) / max(1, len(anchors) - 1)
+    # Chi squared: the squared deviations of the scores in units of their variances, and twice the loss of the scale's
+    # log-likelihood, which is that of the anchors from where they were known to be.
+    disagreement = _sum_deviations(anchors, points, rated)
+    disagreement += 2 * (scale.log_likelihood(scale.rated) - scale.log_likelihood(rated))
+    disagreement /= max(1, len(anchors) - 1)
     return NetworkRating(
         elo=me.elo,
         margin=me.margin * math.sqrt(max(1.0, disagreement)),
@@ -104,18 +115,14 @@ def _unevenness(rung: Rung, points: Points) -> tuple[float, float]:
     return abs(score - 0.5), -elo if score > 0.5 else elo
 
 
-def _measure_disagreement(anchors: Sequence[Rung], points: Mapping[str, Points], rated: Mapping[str, Rating]) -> float:
-    """Return chi squared: the squared deviations of the scores, and of the anchors from where they were known to be,
-    in units of their variances.
-    """
+def _sum_deviations(anchors: Sequence[Rung], points: Mapping[str, Points], rated: Mapping[str, Rating]) -> float:
+    """Return the sum of the squared deviations of the network's scores, in units of their variances."""
     total = 0.0
     for rung in anchors:
         found = points[rung.name]
         share = expected_score(rated[NETWORK].elo - rated[rung.name].elo)
         # (points - n p)^2 / (n p (1 - p)), where a game that counts for little adds at most what one surprise may
         total += (found.points - found.games * share) ** 2 / max(0.5, found.games * share * (1 - share))
-        if rung.margin > 0:
-            total += (Z * (rated[rung.name].elo - (rung.elo or 0.0)) / rung.margin) ** 2
     return total
 
 

@@ -1,5 +1,7 @@
 """Ladders as files: which engines play a game, how each is started, and how strong it is."""
 
+import math
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -8,8 +10,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from keima.config.load import load_section
 from keima.config.own_modules import stem_of
 from keima.config.sections.types import CountOrZero, Line, Name, NotNegative, Positive, Scalar, Section, as_tuple
+from keima.evaluation.elo import PairResult, Rating
 from keima.games import GAMES, Game
 from keima.paths import SHIPPED
+from keima.play.rating.scale import Scale
 
 LADDERS = SHIPPED / "ladders"
 BUILT_IN = {"random": False, "greedy": False, "mcts": True, "alphabeta": True}  # by name: whether it has a level
@@ -23,9 +27,11 @@ class RungSettings(Section):
     level: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] | None = None
     """What replaces {level} in the engine's lines; part of the rung's name."""
     elo: float | None = None
-    """Its strength on the ladder's scale; without, the games estimate it, and it says nothing of the network."""
+    """Its strength on the ladder's scale; without, matches give it. A rung with neither says nothing of the network."""
     margin: NotNegative = 0.0
-    """Half the width of the 95 % interval of elo; 0 if elo defines the scale."""
+    """Half the width of the 95 % interval of elo, if it is independent of those of the others; 0 if elo defines the
+    scale.
+    """
     source: Line | None = None
     """Where elo is from."""
 
@@ -77,6 +83,26 @@ class LadderEngine(Section):
         return self
 
 
+def rung_name(engine: LadderEngine, rung: RungSettings) -> str:
+    """Return the name of a rung: that of its engine, with its level."""
+    return engine.name if rung.level is None else f"{engine.name}:{rung.level}"
+
+
+class PlayedMatch(Section):
+    """Games between two rungs."""
+
+    first: Line
+    """The name of a rung, such as gnugo:10."""
+    second: Line
+    """Another one."""
+    wins: CountOrZero
+    """Games that the first won."""
+    draws: CountOrZero = 0
+    """Drawn games."""
+    losses: CountOrZero
+    """Games that the second won."""
+
+
 class Ladder(Section):
     """The engines that rate networks for a game."""
 
@@ -90,6 +116,23 @@ class Ladder(Section):
     """Random moves that begin each pair of games."""
     engines: Annotated[tuple[LadderEngine, ...], BeforeValidator(as_tuple), Field(min_length=1)]
     """The engines."""
+    matches: Annotated[tuple[PlayedMatch, ...], BeforeValidator(as_tuple)] = ()
+    """Games between the rungs (tools/measure_ladder.py)."""
+
+    @cached_property
+    def strengths(self) -> Scale:
+        """What is known of the rungs' strengths.
+
+        One draw is added to each match, so that a clean sweep has a finite rating.
+        """
+        known = {
+            rung_name(engine, rung): Rating(elo=rung.elo, margin=rung.margin)
+            for engine in self.engines
+            for rung in engine.rungs
+            if rung.elo is not None
+        }
+        matches = [PairResult(**match.model_dump() | {"draws": match.draws + 1}) for match in self.matches]
+        return Scale(known=known, matches=matches)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,6 +141,12 @@ class Ladder(Section):
             raise ValueError("two of the engines have the same name")
         if all(rung.elo is None for engine in self.engines for rung in engine.rungs):
             raise ValueError("none of the rungs has an elo, and the scale needs one")
+        rungs = {rung_name(engine, rung) for engine in self.engines for rung in engine.rungs}
+        for name in (name for match in self.matches for name in (match.first, match.second)):
+            if name not in rungs:
+                raise ValueError(f"matches: there is no rung {name}; there are {', '.join(sorted(rungs))}")
+            if not math.isfinite(self.strengths.rated[name].margin):
+                raise ValueError(f"matches: none leads from {name} to a rung with an elo")
         return self
 
     def fits(self, game: Game) -> bool:

@@ -21,6 +21,7 @@ from keima.play.rating.fit import (
 )
 from keima.play.rating.game_cache import GameCache, StoredGames
 from keima.play.rating.rungs import Rung, SkippedEngine
+from keima.play.rating.scale import Scale
 
 PROBE_GAMES = 4  # the first ones against a rung
 MOST_GAMES = 64  # in a batch
@@ -70,6 +71,7 @@ class LadderMatch:
     """What is to be played.
 
     Attributes:
+        scale: what is known of the rungs; None: the strength of each, independently.
         seconds: for all games, those of earlier calls included.
         processes: that play.
     """
@@ -77,6 +79,7 @@ class LadderMatch:
     game: Game
     network: NetworkSpec
     rungs: Sequence[Rung]
+    scale: Scale | None = None
     cache: GameCache
     opening_plies: int
     seed: int
@@ -105,6 +108,7 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
             seconds=match.seconds - in_vain,
             processes=match.processes,
             closed={each.name for each in failed},
+            scale=match.scale,
         ):
             if not is_warm:
                 warm_up(match.game, match.network)
@@ -122,7 +126,10 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
     except KeyboardInterrupt:
         interrupted = True
     return LadderResult(
-        games=list(table.values()), rating=_rate(table), skipped=[*skipped, *failed], interrupted=interrupted
+        games=list(table.values()),
+        rating=_rate(table, match.scale),
+        skipped=[*skipped, *failed],
+        interrupted=interrupted,
     )
 
 
@@ -154,8 +161,9 @@ def _add_games(found: RungGames, batch: StoredGames) -> RungGames:
     return RungGames(rung=found.rung, points=found.points + points, seconds=found.seconds + batch.seconds)
 
 
-def _rate(table: Mapping[str, RungGames]) -> NetworkRating | None:
-    return fit_rating([each.rung for each in table.values()], {name: each.points for name, each in table.items()})
+def _rate(table: Mapping[str, RungGames], scale: Scale | None) -> NetworkRating | None:
+    rungs = [each.rung for each in table.values()]
+    return fit_rating(rungs, {name: each.points for name, each in table.items()}, scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +175,12 @@ class Batch:
 
 
 def choose_batch(
-    table: Sequence[RungGames], *, seconds: float, processes: int, closed: Collection[str] = ()
+    table: Sequence[RungGames],
+    *,
+    seconds: float,
+    processes: int,
+    closed: Collection[str] = (),
+    scale: Scale | None = None,
 ) -> Batch | None:
     """Return the next games; None when the time is up.
 
@@ -180,12 +193,13 @@ def choose_batch(
         seconds: for all games, in all.
         processes: that play, each at least a pair of games.
         closed: names of rungs that play no more; their games count.
+        scale: what is known of the rungs.
     """
     left = seconds - sum(each.seconds for each in table)
     if left <= 0:
         return None
     rungs = [each.rung for each in table]
-    rating = fit_rating(rungs, {each.rung.name: each.points for each in table})
+    rating = fit_rating(rungs, {each.rung.name: each.points for each in table}, scale)
     costs = [cost for each in table if (cost := each.seconds_per_game) is not None]
     usual = max(costs, default=1.0)
 
@@ -244,7 +258,11 @@ def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch
         SliceFailed, EngineFailed: the engine does not play.
         _TooSlowError: the first games take too long.
     """
-    before, spent, rating = table[batch.rung.name], sum(each.seconds for each in table.values()), _rate(table)
+    before, spent, rating = (
+        table[batch.rung.name],
+        sum(each.seconds for each in table.values()),
+        _rate(table, match.scale),
+    )
     ended, first = sum(each.points.games for each in table.values()), before.points.games
     begun: float | None = None  # with the first report: before it, players start, and may be compiled
 

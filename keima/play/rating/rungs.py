@@ -18,7 +18,7 @@ from keima.play.arena.players import (
     RandomSpec,
     UciSpec,
 )
-from keima.play.rating.ladder_file import Ladder, LadderEngine, RungSettings
+from keima.play.rating.ladder_file import Ladder, LadderEngine, RungSettings, rung_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +69,14 @@ def make_rungs(ladder: Ladder, game: Game) -> tuple[list[Rung], list[SkippedEngi
             reason = f"there is no program {looked} here"
             skipped.append(SkippedEngine(name=engine.name, reason=reason, install=engine.install))
         else:
-            rungs += [_make_rung(engine, rung, command, game) for rung in engine.rungs]
+            for rung in engine.rungs:
+                spec = _make_spec(engine, rung, command, game)
+                entrant = Entrant(name=rung_name(engine, rung), spec=spec)
+                rated = ladder.strengths.rated.get(entrant.name)
+                rungs.append(
+                    Rung(entrant=entrant, elo=rated.elo if rated else None, margin=rated.margin if rated else 0.0)
+                )
     return sorted(rungs, key=lambda rung: (rung.elo is None, rung.elo or 0.0)), skipped
-
-
-def rung_name(engine: LadderEngine, rung: RungSettings) -> str:
-    """Return the name of a rung: that of its engine, with its level."""
-    return engine.name if rung.level is None else f"{engine.name}:{rung.level}"
 
 
 def _find_command(engine: LadderEngine) -> str | None:
@@ -87,11 +88,6 @@ def _find_command(engine: LadderEngine) -> str | None:
         return str(path) if path.is_file() else None
     found = next(filter(None, map(find_program, engine.programs)), None)
     return None if found is None else str(found)
-
-
-def _make_rung(engine: LadderEngine, rung: RungSettings, command: str, game: Game) -> Rung:
-    entrant = Entrant(name=rung_name(engine, rung), spec=_make_spec(engine, rung, command, game))
-    return Rung(entrant=entrant, elo=rung.elo, margin=rung.margin)
 
 
 def _make_spec(engine: LadderEngine, rung: RungSettings, command: str, game: Game) -> AnyPlayerSpec:

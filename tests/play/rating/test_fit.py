@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from keima.evaluation.elo import expected_score
+from keima.evaluation.elo import PairResult, Rating, expected_score
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import RandomSpec
 from keima.play.rating.fit import Points, expected_information, fit_rating
 from keima.play.rating.rungs import Rung
+from keima.play.rating.scale import Scale
 
 
 def rung(name: str, elo: float | None, margin: float = 0.0) -> Rung:
@@ -71,3 +72,56 @@ def test_an_even_opponent_tells_most_and_an_uncertain_one_less_and_less() -> Non
     few, many = (expected_information(unsure, games, rating, LADDER) for games in (10, 1000))
     assert few < told["800"] and many < 6 * few
     assert expected_information(rung("new", None), 10, rating, LADDER) == 0
+
+
+def chain(margin: float) -> tuple[list[Rung], Scale]:
+    """A ladder of three rungs, of which the last two are placed by one close and one wide match."""
+    known = {"first": Rating(elo=0.0, margin=margin)}
+    matches = [
+        PairResult(first="second", second="first", wins=39, draws=0, losses=1),
+        PairResult(first="third", second="second", wins=20, draws=0, losses=20),
+    ]
+    scale = Scale(known=known, matches=matches)
+    return [rung(name, rating.elo, rating.margin) for name, rating in scale.rated.items()], scale
+
+
+def test_what_a_match_leaves_open_is_open_for_all_rungs_behind_it() -> None:
+    rungs, scale = chain(0.0)
+    points = {"second": Points(wins=50, losses=50), "third": Points(wins=50, losses=50)}
+    rating, apart = fit_rating(rungs, points, scale), fit_rating(rungs, points)
+    assert rating and apart and rating.elo == pytest.approx(apart.elo, abs=60)
+    assert rating.margin > 0.95 * scale.rated["second"].margin > apart.margin, "two uncertain anchors are not two views"
+
+
+def test_an_uncertain_scale_moves_all_rungs_together() -> None:
+    (exact, sure), (vague, unsure) = chain(0.0), chain(150.0)
+    points = {"third": Points(wins=50, losses=50)}
+    one, other = fit_rating(exact, points, sure), fit_rating(vague, points, unsure)
+    assert one and other and other.margin == pytest.approx((one.margin**2 + 150**2) ** 0.5, rel=0.02)
+
+
+def test_matches_are_fitted_with_the_network_s_games_and_their_disagreement_widens_the_interval() -> None:
+    rungs, scale = chain(0.0)
+    agreed = fit_rating(rungs, {"second": Points(wins=50, losses=50), "third": Points(wins=50, losses=50)}, scale)
+    torn = fit_rating(rungs, {"second": Points(wins=90, losses=10), "third": Points(wins=10, losses=90)}, scale)
+    assert agreed and torn and torn.margin > 1.5 * agreed.margin
+    assert torn.rungs["third"].elo - torn.rungs["second"].elo > 100, "they are equals by their own match alone"
+
+
+def test_the_interval_holds_the_true_strength_also_where_matches_place_the_rungs() -> None:
+    random, hits, true = np.random.default_rng(1), 0, {"first": 0.0, "second": 350.0, "third": 500.0, "me": 420.0}
+    for _ in range(200):
+
+        def play(first: str, second: str, games: int) -> int:
+            return int(random.binomial(games, expected_score(true[first] - true[second])))
+
+        matches = [
+            PairResult(first=first, second=second, wins=(wins := play(first, second, 40)), draws=0, losses=40 - wins)
+            for first, second in (("second", "first"), ("third", "second"))
+        ]
+        scale = Scale(known={"first": Rating(elo=0.0, margin=0.0)}, matches=matches)
+        rungs = [rung(name, rating.elo, rating.margin) for name, rating in scale.rated.items()]
+        wins = {name: play("me", name, 60) for name in ("second", "third")}
+        rating = fit_rating(rungs, {name: Points(wins=won, losses=60 - won) for name, won in wins.items()}, scale)
+        hits += rating is not None and rating.low <= true["me"] <= rating.high
+    assert hits >= 180

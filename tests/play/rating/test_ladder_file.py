@@ -76,6 +76,29 @@ def test_installed_engines_become_players_by_their_lines(tmp_path: Path, monkeyp
     ]
 
 
+def test_matches_place_rungs_on_the_scale(tmp_path: Path) -> None:
+    mcts = {"name": "mcts", "protocol": "built-in", "rungs": [{"level": 50}, {"level": 100}]}
+    matches = [{"first": "mcts:50", "second": "random", "wins": 15, "draws": 0, "losses": 5}]
+    found, _ = make_rungs(load_ladder(write(tmp_path, RANDOM, mcts, matches=matches)), GO9)
+    placed = {rung.name: (rung.elo, rung.margin) for rung in found}
+    assert placed["random"] == (0, 0) and placed["mcts:100"] == (None, 0)
+    elo, margin = placed["mcts:50"]
+    assert elo and 150 < elo < 200 and 100 < margin < 250
+
+
+@pytest.mark.parametrize(
+    ("match", "message"),
+    [
+        ({"first": "mcts:5", "second": "random"}, "there is no rung mcts:5; there are mcts:100, mcts:50, random"),
+        ({"first": "mcts:50", "second": "mcts:100"}, "none leads from mcts:50 to a rung with an elo"),
+    ],
+)
+def test_matches_that_place_nothing_are_refused(tmp_path: Path, match: dict[str, Any], message: str) -> None:
+    mcts = {"name": "mcts", "protocol": "built-in", "rungs": [{"level": 50}, {"level": 100}]}
+    with pytest.raises(ConfigError, match=message):
+        load_ladder(write(tmp_path, RANDOM, mcts, matches=[match | {"wins": 1, "losses": 1}]))
+
+
 def test_missing_and_unsuitable_engines_are_skipped_with_the_remedy(tmp_path: Path) -> None:
     missing = ENGINE | {"programs": ["no-such-program", "nor-this"]}
     picky = ENGINE | {"name": "picky", "needs": {"suicide": True}}
