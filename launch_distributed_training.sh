@@ -7,7 +7,7 @@ usage() {
 Train a big network on all GPUs of one or more machines, by torchrun.
 
     ./launch_distributed_training.sh                          on all GPUs, on the newest run's games
-    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision --data games --epochs 4
+    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision --data runs/chess --epochs 4
     ./launch_distributed_training.sh --gpus 8 --nodes 2 --node-rank 0 --master-addr 192.168.1.100
     ... and on the second machine the same with --node-rank 1
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from keima.base.reports.run_reports import SelfPlayReport
 from keima.config.sections.search import ResignationSettings
-from keima.data.records import GameBatch
+from keima.data.records import RANDOM_MOVE, GameBatch
 from keima.data.scores import make_score_report, milestones_of
 from keima.games import Game
 from keima.games.game import Actions
@@ -73,7 +73,8 @@ class IterationTally:
         ends = np.cumsum(batch.lengths)
         for game in np.flatnonzero(batch.resigned == 0):
             plies = slice(ends[game] - batch.lengths[game], ends[game])
-            is_hopeless = batch.root_values[plies] <= -self.resignation.threshold
+            is_opening = np.logical_and.accumulate(batch.flags[plies] & RANDOM_MOVE != 0)  # which no search has judged
+            is_hopeless = (batch.root_values[plies] <= -self.resignation.threshold) & ~is_opening
             players_to_move = self._list_players(batch.actions[plies])
             hopeless = [_longest_run(is_hopeless[players_to_move == player]) for player in (0, 1)]
             players = [player for player in (0, 1) if hopeless[player] >= self.resignation.consecutive]

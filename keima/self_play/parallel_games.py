@@ -418,18 +418,16 @@ def is_random_move(games: GamesInPlay, b: int) -> bool:
 
 @compiled_part
 def should_resign(games: GamesInPlay, b: int, value: float) -> bool:
-    """Count the moves that the player to move found lost in a row; return whether the player resigns now."""
+    """Count the moves that the player to move found lost in a row; return whether the player resigns now.
+
+    Random opening moves do not count: no search has judged them.
+    """
     moves = games.moves
-    if not moves.resignation:
-        return False
     slot, player = games.log.slots[b], games.search.trees.nodes[b, 0].player
+    if not moves.resignation or slot.ply < slot.random_plies:
+        return False
     slot.hopeless_moves[player] = slot.hopeless_moves[player] + 1 if value <= moves.resign_below else 0
-    return (
-        slot.may_resign
-        and slot.ply >= slot.random_plies
-        and slot.ply > 0
-        and slot.hopeless_moves[player] >= moves.resign_after
-    )
+    return slot.may_resign and slot.ply > 0 and slot.hopeless_moves[player] >= moves.resign_after
 
 
 @compiled_part

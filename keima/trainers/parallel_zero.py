@@ -32,7 +32,7 @@ class ParallelZeroTrainer:
         model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training starts from its weights and puts the
             trained ones into it.
         rules: the game, such as ``GameRules(4, 4)``.
-        num_workers: processes in all, spread evenly over the GPUs; by default one per core, and at least two per GPU.
+        num_workers: processes in all, spread evenly over the GPUs; by default two per GPU, without GPUs one per core.
         settings: of the run: its name and folder, its seed, devices, search, window and minutes. By default
             ``trainer_settings(rules)``. The network is that of ``model``; ``train`` sets what its arguments name.
         workers_per_gpu: processes per GPU, instead of ``num_workers``.

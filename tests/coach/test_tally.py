@@ -7,7 +7,7 @@ import pytest
 
 from keima.coach.tally import IterationTally
 from keima.config.sections.search import ResignationSettings
-from keima.data.records import GameBatch
+from keima.data.records import RANDOM_MOVE, GameBatch
 from keima.games import load_game
 from tests.one_player import SMALL, random_batch
 from tests.own_game import example
@@ -26,6 +26,7 @@ def batch_of(values: list[list[float]], returns: list[tuple[float, float]], resi
         "root_values": np.concatenate([np.array(game, np.float32) for game in values]),
         "returns": np.array(returns, np.float32),
         "resigned": np.array(resigned, np.uint8),
+        "flags": np.zeros(lengths.sum(), some.flags.dtype),
         "actions": np.concatenate([np.arange(length, dtype=np.int32) % 7 for length in lengths]),
     }
     return GameBatch(**(vars(some) | changes))
@@ -67,6 +68,15 @@ def test_a_resignation_would_have_been_false_where_the_player_did_not_lose(
 ) -> None:
     counted = tally(batch_of([values], [returns], [0]))
     assert (counted.would_resign, counted.false_resignations) == (would, false)
+
+
+def test_a_random_opening_which_no_search_has_judged_does_not_count() -> None:
+    batch = batch_of([FIRST_DESPAIRS], [WON], [0])
+    batch.flags[:3] = RANDOM_MOVE
+    assert tally(batch).would_resign == 0
+    batch.flags[:] = 0
+    batch.flags[2] = RANDOM_MOVE  # after a search
+    assert tally(batch).would_resign == 1
 
 
 @pytest.mark.medium

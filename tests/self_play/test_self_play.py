@@ -374,6 +374,17 @@ def test_a_player_resigns_after_a_number_of_hopeless_moves() -> None:
             assert record.policy_sizes.size == record.actions.size
 
 
+def test_only_moves_that_were_searched_count_as_hopeless() -> None:
+    settings = resigning(consecutive=3).model_copy(update={"opening_random_moves": 5.0})
+    openings = set[int]()
+    for record in play(CONNECT_FOUR, settings, 30, evaluate=gloomy):
+        opening = int(np.logical_and.accumulate(record.flags & RANDOM_MOVE != 0).sum())
+        if record.resigned:
+            openings.add(opening)
+            assert len(range(opening + opening % 2, record.actions.size, 2)) == 2, "the third is not played"
+    assert max(openings) > 3
+
+
 def test_no_player_resigns_before_the_first_move() -> None:
     for record in play(CONNECT_FOUR, resigning(consecutive=1), 10, evaluate=gloomy):
         assert record.resigned == 1

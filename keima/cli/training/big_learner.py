@@ -6,8 +6,8 @@
     keima big-learner --config 20x256               settings from a file; flags override it
     keima big-learner --world-size 8                one process for each of 8 GPUs of this machine
     ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision
-    torchrun --nproc-per-node 8 --module keima big-learner --data games --mixed-precision
-    keima big-learner --data games --world-size 2 --rank 0 --master-addr 192.168.1.100  ranks by hand
+    torchrun --nproc-per-node 8 --module keima big-learner --data runs/chess --mixed-precision
+    keima big-learner --data runs/chess --world-size 2 --rank 0 --master-addr 192.168.1.100  ranks by hand
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files
 of Go (*.sgf), or one such file. The default is the newest run under runs/ that has games, or else the sample games that

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a network to play 2048 by self-play on all cores and GPUs of this machine.
 
-    python train_parallel.py                                    one worker per core, at least two per GPU
+    python train_parallel.py                                    two workers per GPU, or one per core without GPUs
     python train_parallel.py --workers 16                       16 workers, spread evenly over the GPUs
     python train_parallel.py --workers-per-gpu 2                two workers on each GPU
     python train_parallel.py --filters 64 --blocks 5 --epochs 100 --games-per-epoch 32 --batch-size 64 --lr 0.001
@@ -100,7 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="columns of the board, 2 to 5 (default: 4)",
     )
     workers = parser.add_mutually_exclusive_group()
-    share = "one per core, at least 2 per GPU; an even number for each GPU"
+    share = "2 per GPU, or one per core without GPUs; an even number for each GPU"
     add_setting(workers.add_argument, "--workers", "self_play.workers", usual=share)
     workers.add_argument("--workers-per-gpu", type=whole(), help="self-play processes per GPU")
     for flag, key, devices in DEVICES:
