@@ -12,6 +12,7 @@ from keima.coach.proposal import (
     REFERENCE_SPEED,
     CoreSpeeds,
     Players,
+    choose_batch_size,
     choose_simulations,
     choose_size,
     evaluations_per_game,
@@ -135,6 +136,11 @@ def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float
     cost = rating_games * evaluations * 80  # simulations per ply
     share = cost / (games * simulations_per_move(search))
     assert games == 1_000 or share < 0.06
+
+
+@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (3e5, 32), (2e6, 64), (4e6, 128), (1e9, 256)])
+def test_a_short_run_has_small_batches_so_that_it_takes_many_steps(samples: float, size: int) -> None:
+    assert choose_batch_size(samples) == size
 
 
 @pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
