@@ -17,10 +17,12 @@ from pathlib import Path
 from keima.base.random import seed_stream
 from keima.config.flags import whole
 from keima.config.own_modules import keep_module
+from keima.evaluation.elo import PairResult
 from keima.games import load_game
 from keima.play.arena.match_benchmark import play_pairs
 from keima.play.rating.ladder_file import PlayedMatch, load_ladder, rung_name
 from keima.play.rating.rungs import make_rungs
+from keima.play.rating.scale import make_scale
 
 
 def parse() -> argparse.Namespace:
@@ -49,19 +51,25 @@ def main() -> None:
     print("skipped:", ", ".join(each.name for each in skipped) or "none", file=sys.stderr)
     pairs = [tuple(pair.split(",")) for pair in arguments.pairs or map(",".join, itertools.pairwise(rungs))]
     played = list[PlayedMatch]()
-    for number, (first, second) in enumerate(pairs if arguments.games else []):
+    for first, second in pairs if arguments.games else []:
+        before = sum(
+            each.wins + each.draws + each.losses
+            for each in ladder.matches
+            if {each.first, each.second} == {first, second}
+        )
         match = play_pairs(
             game,
             rungs[first],
             rungs[second],
             games=arguments.games,
             opening_plies=ladder.opening_plies,
-            seed=seed_stream(arguments.seed, "rungs", number),
+            seed=seed_stream(arguments.seed, "rungs", first, second, before),
             processes=arguments.processes,
         )
         played.append(PlayedMatch(**vars(match.result)))
         print("  - {" + ", ".join(f"{key}: {value}" for key, value in played[-1]) + "}", flush=True)
-    rated = ladder.model_copy(update={"matches": (*ladder.matches, *played)}).strengths.rated
+    known = ladder.strengths.known
+    rated = make_scale(known, [PairResult(**each.model_dump()) for each in (*ladder.matches, *played)]).rated
     for name, rating in sorted(rated.items(), key=lambda each: each[1].elo):
         print(f"{name:20} {rating.elo:7.0f} ± {rating.margin:.0f}")
 

@@ -18,6 +18,7 @@ from keima.config.commands import keima
 from keima.config.load import save_resolved
 from keima.config.schema import Settings
 from keima.config.sections.game import SmallerBoard
+from keima.config.sections.network import NetworkSettings
 from keima.data.ledger import open_ledger
 from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoints
@@ -105,14 +106,13 @@ def check_stages(stages: Sequence[Stage]) -> None:
             raise ValueError(f"one network cannot learn both {_size(smaller)} and {_size(larger)} points: {reason}")
 
 
-def check_growth(settings: Settings) -> None:
+def check_growth(game: Game, network: NetworkSettings) -> None:
     """Check that each size of the network can become the next: a wider block that pools may need fewer channels that
     do not.
 
     Raises:
         ValueError: one cannot; the message says why.
     """
-    game, network = load_game(settings.game.name, **settings.game.options), settings.network
     networks = [build_network(game, **network.arguments(steps)) for steps in range(len(network.sizes))]
     for (before, smaller), (after, larger) in pairwise(zip(network.sizes, networks, strict=True)):
         try:

@@ -29,7 +29,7 @@ from keima.coach.session import configured_game, event_logger, make_run_folder, 
 from keima.coach.stages import Stage, begin_run_folder, check_growth, check_stages, stages_left
 from keima.config.load import error_at_setting, with_begun_modules
 from keima.config.schema import Settings
-from keima.games import Game
+from keima.games import Game, load_game
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.paths import workspace
 from keima.report import make_observers, shield_observer
@@ -107,8 +107,9 @@ def train_run(
         configured_game(settings, config)  # before anything is written
     *smaller, own = stages_left(run_dir, settings)
     if settings.network.growth:
+        game = load_game(settings.game.name, **settings.game.options)
         with naming_setting("network", "growth", config=config):
-            check_growth(settings)
+            check_growth(game, settings.network)
     if smaller:
         with naming_setting("game", "smaller", config=config):
             if not present.is_alone:

@@ -72,14 +72,14 @@ def test_a_run_that_goes_on_by_its_own_settings_has_the_same_boards(tmp_path: Pa
 def test_growth_to_a_size_that_cannot_hold_the_one_before_is_told(
     tmp_path: Path, kind: str, channels: tuple[int, int, int]
 ) -> None:
-    def grow_to(last: int) -> Settings:
+    def check(last: int) -> None:
         growth = [f"3x{channels[0]}@0.2", f"3x{last}@0.5"]
         network = {"type": kind, "blocks": 2, "channels": channels[0], "global_pooling": True, "growth": growth}
-        return settings(tmp_path, network=network, game={"smaller": []})
+        check_growth(load_game("go", size=9), settings(tmp_path, network=network, game={"smaller": []}).network)
 
     with pytest.raises(ValueError, match=rf"3x{channels[0]} cannot become 3x{channels[1]}: .* would not fit"):
-        check_growth(grow_to(channels[1]))
-    check_growth(grow_to(channels[2]))
+        check(channels[1])
+    check(channels[2])
 
 
 def test_a_run_without_smaller_boards_has_one_stage(tmp_path: Path) -> None:

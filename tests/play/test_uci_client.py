@@ -29,7 +29,7 @@ def stockfish() -> Path:
 
 def test_an_engine_finds_a_mate_and_continues_from_the_moves_of_a_game(stockfish: Path) -> None:
     with UciClient([stockfish], ["setoption name Hash value 1"]) as engine:
-        assert engine.name.startswith("Stockfish") and engine.ranges["Hash"][0] == 1
+        assert engine.name.startswith("Stockfish") and engine.ranges["hash"][0] == 1
         assert engine.best_move(MATE_IN_ONE, [], "nodes 1000") == "a1a8"
         assert engine.best_move("6k1/5ppp/8/8/8/8/R7/6K1 w - - 0 1", ["a2a1", "g8h8"], "nodes 1000") == "a1a8"
 
@@ -56,7 +56,7 @@ def position_states(*fens: str) -> States:
 @pytest.mark.medium
 def test_levels_are_those_of_the_engine(stockfish: Path) -> None:
     with UciClient([stockfish]) as engine:
-        least, greatest = engine.ranges["UCI_Elo"]
+        least, greatest = engine.ranges["uci_elo"]
     rungs = make_stockfish_entrants(stockfish, [], movetime=None, nodes=100)
     assert [rung.name for rung in rungs] == [f"stockfish-{least}", "stockfish-1700"]
     assert [rung.name for rung in make_stockfish_entrants(stockfish, [2000, least], movetime=5, nodes=100)] == [
@@ -107,8 +107,8 @@ def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, c
 def test_an_option_that_an_engine_would_ignore_is_reported(stockfish: Path) -> None:
     with pytest.raises(EngineFailed, match=r"Stockfish .* has no option Skil Level"):
         UciClient([stockfish], ["setoption name Skil Level value 3"])
-    with pytest.raises(EngineFailed, match=r"has Skill Level from 0 to 20, so .* would do nothing"):
-        UciClient([stockfish], ["setoption name Skill Level value 50"])
+    with pytest.raises(EngineFailed, match=r"has skill level from 0 to 20, so .* would do nothing"):
+        UciClient([stockfish], ["setoption name skill level value 50"])
     with UciClient([stockfish], ["setoption name skill level value 3", "setoption name Clear Hash"]) as engine:
         assert "skill level" in engine.options
 

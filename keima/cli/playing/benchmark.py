@@ -357,7 +357,9 @@ def measure_by_playouts(
 
     def play(playouts: int, games: int) -> float:
         opponent = Entrant(name=f"mcts:{playouts}", spec=MctsSpec(playouts=playouts))
-        played, code = play_matches(playable.game, [(me, opponent)], arguments, console, games=games)
+        played, code = play_matches(
+            playable.game, [(me, opponent)], arguments, console, games=games, begun=len(matches)
+        )
         if not played:
             raise _Ended(code)
         matches.extend(played)
@@ -370,7 +372,8 @@ def measure_by_playouts(
     console.print(f"The network ({network_text(playable, network)}) is {equal_playouts_text(found)}.", soft_wrap=True)
     if arguments.save:
         content = {"kind": "equal_playouts", **{key: getattr(found, key) for key in ("playouts", "low", "high")}}
-        content |= {"is_bound": found.is_bound, "matches": [match.as_dict() for match in matches]}
+        content |= {"is_bound": found.is_bound, "surely_beaten": found.surely_beaten}
+        content |= {"matches": [match.as_dict() for match in matches]}
         save_results(arguments, playable, content)
         console.print(f"All numbers: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return 0
@@ -469,15 +472,16 @@ def play_matches(
     console: Console,
     *,
     games: int = 0,
+    begun: int = 0,
 ) -> tuple[list[Match], int]:
     """Play these matches until they end, Ctrl-C or a failure; returns those that ended, and the exit code.
 
-    ``games`` replaces the number of the command line.
+    ``games`` replaces the number of the command line; ``begun`` are the matches before these, which have other seeds.
     """
     games = games or arguments.games
     matches = list[Match]()
     try:
-        for number, (first, second) in enumerate(pairings):
+        for number, (first, second) in enumerate(pairings, start=begun):
             with show_progress(f"{first.name} – {second.name}", games, console) as report:
                 match = play_pairs(
                     game,

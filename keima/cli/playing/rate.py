@@ -10,7 +10,8 @@ In chess, Go, Othello and Hex the network plays the engines of a ladder: few gam
 tell most of its strength. Two games start from each opening of a few random moves, with colours swapped. The strengths
 of the engines are known in advance, and one maximum-likelihood fit gives the rating. An engine that is not installed is
 left out, and the program says how to install it. A ladder is a file that says how each engine is started and how strong
-it is; the shipped ones in keima/shipped/ladders are examples for your own.
+it is; the shipped ones in keima/shipped/ladders are examples for your own. Where no engine of known strength is
+installed, the network is rated like that of any other game.
 
 In Connect Four, BitBully (pip install bitbully) counts the moves that throw away a win or a draw in games of the
 network with itself, at all plies, and plays as second player; without BitBully, the moves in shipped positions are
@@ -129,14 +130,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False, stderr=arguments.json)  # in "mcts:100: 4 won" none is meant
     try:
-        with ExitStack() as stack:
-            return rate_network(arguments, console, stack)
+        return rate_network(arguments, console)
     except (ValueError, OSError, SliceFailed) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
 
 
-def rate_network(arguments: argparse.Namespace, console: Console, stack: ExitStack) -> int:
+def rate_network(arguments: argparse.Namespace, console: Console) -> int:
     """Rate the network in the way of its game, and print the rating; returns the exit code.
 
     Raises:
@@ -150,21 +150,21 @@ def rate_network(arguments: argparse.Namespace, console: Console, stack: ExitSta
         )
     simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
     network = playable.spec(simulations, arguments.algorithm)
-    copy = stack.enter_context(TemporaryDirectory(prefix="keima-rate-"))
-    # A run that goes on may put this model away, and another export may replace its file.
-    network = network.model_copy(update={"model": Path(shutil.copy2(network.model, copy))})
     ladder = load_ladder(arguments.ladder) if arguments.ladder else find_shipped_ladder(game)
     if ladder and not ladder.fits(game):
         raise ValueError(
             f"{arguments.ladder}: the ladder is for {ladder.game} {ladder.options}, and the network plays "
             f"{game_title(game.name, game.options)} {game.options}"
         )
-    if ladder:
-        return rate_by_ladder(ladder, playable, network, arguments, console)
     rate = {"connect_four": rate_by_perfect_play, "tic_tac_toe": rate_by_shipped_positions}.get(game.name)
     if rate is None:
         rate = measure_scores if game.num_players == 1 else rate_by_equal_playouts
-    return rate(playable, network, arguments, console)
+    # A run that goes on may put this model away, and another export may replace its file.
+    with TemporaryDirectory(prefix="keima-rate-") as copy:
+        network = network.model_copy(update={"model": Path(shutil.copy2(network.model, copy))})
+        if ladder:
+            return rate_by_ladder(ladder, playable, network, arguments, console)
+        return rate(playable, network, arguments, console)
 
 
 def describe(playable: PlayableNetwork, network: NetworkSpec) -> str:
@@ -350,7 +350,7 @@ def rate_by_perfect_play(
         console.print(f"  plies {band}: {errors_text(each)}")
     console.print(
         f"As first player against a perfect one: won {perfect.wins}, drawn {perfect.draws}, lost {perfect.losses}; "
-        f"perfect play wins all.",
+        "perfect play wins all.",
         soft_wrap=True,
     )
     return 0
@@ -436,7 +436,7 @@ def rate_by_equal_playouts(
         console.print("No batch of games has ended.")
         return INTERRUPTED
     if arguments.json:
-        content = {key: getattr(found, key) for key in ("playouts", "low", "high", "is_bound")}
+        content = {key: getattr(found, key) for key in ("playouts", "low", "high", "is_bound", "surely_beaten")}
         scores = [vars(score) for score in found.scores]
         print_json(playable, network, {"kind": "equal_playouts", **content, "scores": scores})
     else:

@@ -117,7 +117,7 @@ def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int 
         ValueError: it has no such level.
     """
     with UciClient([path]) as engine:
-        name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
+        name, known = engine.name, engine.ranges.get(LEVEL_OPTION.lower())
     if known is None:
         raise ValueError(f"--stockfish: {path} ({name}) cannot be limited to a level: it has no option {LEVEL_OPTION}")
     least, greatest = known

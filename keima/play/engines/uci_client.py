@@ -33,11 +33,11 @@ class UciClient(EngineProcess):
 
     Attributes:
         options: that it has, in lower case.
-        ranges: the least and the greatest value of each of its options that is a number.
+        ranges: the least and the greatest value of each of these that is a number.
 
     Raises:
-        EngineFailed: it cannot be started, does not speak UCI, or lacks an option that ``setup`` sets, or its value:
-            it would ignore the line, and play with another strength.
+        EngineFailed: it cannot be started, does not speak UCI, or lacks an option or a number that ``setup`` sets: it
+            would ignore the line, and play with another strength.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class UciClient(EngineProcess):
         name, value = found[1], found[2] or ""
         if name.lower() not in self.options:
             raise EngineFailed(f"{self.name} has no option {name}, so {line!r} would do nothing")
-        least, greatest = self.ranges.get(name, (-math.inf, math.inf))
+        least, greatest = self.ranges.get(name.lower(), (-math.inf, math.inf))
         if value.lstrip("-").isdigit() and not least <= int(value) <= greatest:
             raise EngineFailed(f"{self.name} has {name} from {least} to {greatest}, so {line!r} would do nothing")
 
@@ -108,7 +108,7 @@ class UciClient(EngineProcess):
         if found := ENGINE_NAME.match(line):
             self.name = found[1].strip()
         elif found := SPIN_OPTION.match(line):
-            self.ranges[found[1]] = int(found[3]), int(found[4])
+            self.ranges[found[1].lower()] = int(found[3]), int(found[4])
 
 
 class UciPlayer(ExternalPlayer):

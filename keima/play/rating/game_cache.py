@@ -97,6 +97,10 @@ class GameCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content.model_dump_json(indent=1).encode(), durable=False)
 
+    def forget(self, opponent: AnyPlayerSpec | None) -> None:
+        """Remove all games against an opponent."""
+        self._file(opponent)[0].unlink(missing_ok=True)
+
     def _file(self, opponent: AnyPlayerSpec | None) -> tuple[Path, dict[str, Any]]:
         about = {**self._about, "opponent": None if opponent is None else describe_opponent(opponent)}
         key = sha256_hex(json.dumps(about, sort_keys=True).encode())

@@ -13,7 +13,7 @@ from keima.config.sections.types import CountOrZero, Line, Name, NotNegative, Po
 from keima.evaluation.elo import PairResult, Rating
 from keima.games import GAMES, Game
 from keima.paths import SHIPPED
-from keima.play.rating.scale import Scale
+from keima.play.rating.scale import Scale, make_scale
 
 LADDERS = SHIPPED / "ladders"
 BUILT_IN = {"random": False, "greedy": False, "mcts": True, "alphabeta": True}  # by name: whether it has a level
@@ -102,6 +102,12 @@ class PlayedMatch(Section):
     losses: CountOrZero
     """Games that the second won."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.first == self.second or not self.wins + self.draws + self.losses:
+            raise ValueError("a match is at least one game between two rungs")
+        return self
+
 
 class Ladder(Section):
     """The engines that rate networks for a game."""
@@ -121,18 +127,15 @@ class Ladder(Section):
 
     @cached_property
     def strengths(self) -> Scale:
-        """What is known of the rungs' strengths.
-
-        One draw is added to each match, so that a clean sweep has a finite rating.
-        """
+        """What is known of the rungs' strengths."""
         known = {
             rung_name(engine, rung): Rating(elo=rung.elo, margin=rung.margin)
             for engine in self.engines
             for rung in engine.rungs
             if rung.elo is not None
         }
-        matches = [PairResult(**match.model_dump() | {"draws": match.draws + 1}) for match in self.matches]
-        return Scale(known=known, matches=matches)
+        matches = [PairResult(**match.model_dump()) for match in self.matches]
+        return make_scale(known, matches)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

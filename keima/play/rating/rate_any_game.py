@@ -56,21 +56,26 @@ def rate_by_playouts(match: AnyGame, *, opening_plies: int) -> tuple[EqualPlayou
 
     def play(playouts: int, games: int) -> float:
         nonlocal stored_seconds, is_warm
-        opponent, first = MctsSpec(playouts=playouts), used[playouts]
-        used[playouts] += games
-        stored = next((each for each in match.cache.read(opponent) if (each.first, each.games) == (first, games)), None)
-        if stored is None:
-            if not is_warm:
-                began = time.monotonic()
-                warm_up(match.game, match.network)
-                stored_seconds, is_warm = stored_seconds - (time.monotonic() - began), True
-            stored = _play_pairs(match, opponent, first=first, games=games, opening_plies=opening_plies)
-            match.cache.add(opponent, stored)
-        else:
-            stored_seconds += stored.seconds
-        scores.append(PlayoutScore(playouts=playouts, points=stored.wins + stored.draws / 2, games=games))
+        opponent, points, wanted = MctsSpec(playouts=playouts), 0.0, games
+        while wanted:
+            first = used[playouts]
+            known = [each for each in match.cache.read(opponent) if each.first == first]
+            if known and known[0].games <= wanted:
+                batch = known[0]
+                stored_seconds += batch.seconds
+            else:
+                if not is_warm:
+                    began = time.monotonic()
+                    warm_up(match.game, match.network)
+                    stored_seconds, is_warm = stored_seconds - (time.monotonic() - began), True
+                batch = _play_pairs(match, opponent, first=first, games=wanted, opening_plies=opening_plies)
+                if not known:
+                    match.cache.add(opponent, batch)
+            used[playouts] += batch.games
+            points, wanted = points + batch.wins + batch.draws / 2, wanted - batch.games
+        scores.append(PlayoutScore(playouts=playouts, points=points, games=games))
         match.on_progress(f"mcts:{playouts}", used.total(), clock() - started)
-        return scores[-1].points
+        return points
 
     def clock() -> float:  # of games: those of earlier calls count, getting ready does not
         return time.monotonic() + stored_seconds

@@ -120,7 +120,9 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
                 in_vain += time.monotonic() - began
                 failed.append(SkippedEngine(name=name, reason=_last_line(error)))
                 if RESIGNED in str(error):  # only those games were finished in which it did not lose early
+                    in_vain += table[name].seconds
                     table[name] = RungGames(rung=batch.rung)
+                    match.cache.forget(batch.rung.entrant.spec)
                 if not table[name].points.games:
                     del table[name]
     except KeyboardInterrupt:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from keima.base.reports.intervals import Z
@@ -39,3 +39,32 @@ class Scale:
             total += (match.wins + match.draws / 2) * math.log(share)
             total += (match.losses + match.draws / 2) * math.log(1 - share)
         return total
+
+
+def make_scale(known: Mapping[str, Rating], matches: Sequence[PairResult]) -> Scale:
+    """Return the scale of these matches, with one draw beforehand where a chain of them needs it: a clean sweep then
+    has a finite rating, and a match between rungs that are connected already adds no more than its games say.
+
+    Args:
+        known: the strengths that define the scale.
+        matches: between rungs; those of the same two count together.
+    """
+    sums = dict[frozenset[str], PairResult]()
+    for match in matches:
+        pair = frozenset((match.first, match.second))
+        before = sums.get(pair, PairResult(first=match.first, second=match.second, wins=0, draws=0, losses=0))
+        wins, losses = (match.wins, match.losses) if match.first == before.first else (match.losses, match.wins)
+        sums[pair] = replace(
+            before, wins=before.wins + wins, draws=before.draws + match.draws, losses=before.losses + losses
+        )
+    found = sorted(sums.values(), key=_measure_unevenness)
+    connected, left = set(known), list(found)
+    while bridge := next((each for each in left if len({each.first, each.second} & connected) == 1), None):
+        left.remove(bridge)
+        connected |= {bridge.first, bridge.second}
+        found[found.index(bridge)] = replace(bridge, draws=bridge.draws + 1)
+    return Scale(known=known, matches=found)
+
+
+def _measure_unevenness(match: PairResult) -> float:
+    return abs(match.wins - match.losses) / (match.wins + match.draws + match.losses)

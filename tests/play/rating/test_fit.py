@@ -8,7 +8,7 @@ from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import RandomSpec
 from keima.play.rating.fit import Points, expected_information, fit_rating
 from keima.play.rating.rungs import Rung
-from keima.play.rating.scale import Scale
+from keima.play.rating.scale import Scale, make_scale
 
 
 def rung(name: str, elo: float | None, margin: float = 0.0) -> Rung:
@@ -125,3 +125,18 @@ def test_the_interval_holds_the_true_strength_also_where_matches_place_the_rungs
         rating = fit_rating(rungs, {name: Points(wins=won, losses=60 - won) for name, won in wins.items()}, scale)
         hits += rating is not None and rating.low <= true["me"] <= rating.high
     assert hits >= 180
+
+
+def test_a_match_between_rungs_that_are_connected_adds_no_more_than_its_games_say() -> None:
+    def match(first: str, second: str, wins: int, losses: int) -> PairResult:
+        return PairResult(first=first, second=second, wins=wins, draws=0, losses=losses)
+
+    known = {"a": Rating(elo=0.0, margin=0.0)}
+    chain = [match("b", "a", 39, 1), match("c", "b", 39, 1)]
+    alone, confirmed = make_scale(known, chain).rated, make_scale(known, [*chain, match("c", "a", 40, 0)]).rated
+    assert confirmed["c"].elo >= alone["c"].elo
+    assert confirmed["c"].margin > 0.9 * alone["c"].margin
+    split = [match("b", "a", 20, 0), match("a", "b", 1, 19), match("c", "b", 39, 1)]
+    assert make_scale(known, split).rated["c"].elo == pytest.approx(alone["c"].elo)
+    swept = make_scale(known, [match("b", "a", 40, 0)]).rated["b"]
+    assert 600 < swept.elo < 1200 and swept.margin < 1000

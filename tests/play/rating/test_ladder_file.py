@@ -91,12 +91,14 @@ def test_matches_place_rungs_on_the_scale(tmp_path: Path) -> None:
     [
         ({"first": "mcts:5", "second": "random"}, "there is no rung mcts:5; there are mcts:100, mcts:50, random"),
         ({"first": "mcts:50", "second": "mcts:100"}, "none leads from mcts:50 to a rung with an elo"),
+        ({"first": "random", "second": "random"}, "a match is at least one game between two rungs"),
+        ({"first": "mcts:50", "second": "random", "wins": 0, "losses": 0}, "a match is at least one game between"),
     ],
 )
 def test_matches_that_place_nothing_are_refused(tmp_path: Path, match: dict[str, Any], message: str) -> None:
     mcts = {"name": "mcts", "protocol": "built-in", "rungs": [{"level": 50}, {"level": 100}]}
     with pytest.raises(ConfigError, match=message):
-        load_ladder(write(tmp_path, RANDOM, mcts, matches=[match | {"wins": 1, "losses": 1}]))
+        load_ladder(write(tmp_path, RANDOM, mcts, matches=[{"wins": 1, "losses": 1} | match]))
 
 
 def test_missing_and_unsuitable_engines_are_skipped_with_the_remedy(tmp_path: Path) -> None:
