@@ -17,12 +17,10 @@ from pathlib import Path
 from keima.base.random import seed_stream
 from keima.config.flags import whole
 from keima.config.own_modules import keep_module
-from keima.evaluation.elo import PairResult
 from keima.games import load_game
 from keima.play.arena.match_benchmark import play_pairs
-from keima.play.rating.ladder_file import PlayedMatch, load_ladder, rung_name
+from keima.play.rating.ladder_file import Ladder, PlayedMatch, load_ladder, rung_name
 from keima.play.rating.rungs import make_rungs
-from keima.play.rating.scale import make_scale
 
 
 def parse() -> argparse.Namespace:
@@ -68,8 +66,7 @@ def main() -> None:
         )
         played.append(PlayedMatch(**vars(match.result)))
         print("  - {" + ", ".join(f"{key}: {value}" for key, value in played[-1]) + "}", flush=True)
-    known = ladder.strengths.known
-    rated = make_scale(known, [PairResult(**each.model_dump()) for each in (*ladder.matches, *played)]).rated
+    rated = Ladder.model_validate({**ladder.model_dump(), "matches": (*ladder.matches, *played)}).strengths.rated
     for name, rating in sorted(rated.items(), key=lambda each: each[1].elo):
         print(f"{name:20} {rating.elo:7.0f} ± {rating.margin:.0f}")
 

@@ -13,6 +13,7 @@ from keima.games.game import States
 from keima.play.arena.ladder import find_program, make_stockfish_entrants
 from keima.play.engines.engine_process import EngineFailed
 from keima.play.engines.uci_client import UciClient, UciPlayer
+from tests.lab.processes import has_ended
 from tests.play.bad_engines import program
 
 GAME = load_game("chess")
@@ -119,15 +120,9 @@ def test_what_a_script_has_started_ends_with_it(tmp_path: Path) -> None:
         child = int((tmp_path / "child").read_text())
         os.kill(child, 0)
     until = time.monotonic() + 60
-    while is_running(child):
+    while not has_ended(child):
         assert time.monotonic() < until
         time.sleep(0.02)
-
-
-def is_running(process: int) -> bool:
-    """Return whether a process goes on; one that nobody has waited for yet does not."""
-    stat = Path(f"/proc/{process}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_an_engine_without_levels_cannot_be_limited(tmp_path: Path) -> None:

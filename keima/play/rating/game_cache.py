@@ -75,16 +75,7 @@ class GameCache:
 
     def read(self, opponent: AnyPlayerSpec | None) -> list[StoredGames]:
         """Return the games against an opponent, or of a game for one player, from the first one on without a gap."""
-        path, _ = self._file(opponent)
-        try:
-            stored = _StoredFile.model_validate_json(read_limited(path, MAX_BYTES))
-        except (OSError, ValueError, ValidationError):
-            return []
-        found = list[StoredGames]()
-        for batch in sorted(stored.batches, key=lambda batch: batch.first):
-            if batch.first == sum(each.games for each in found):
-                found.append(batch)
-        return found
+        return _read_batches(self._file(opponent)[0])
 
     def add(self, opponent: AnyPlayerSpec | None, games: StoredGames) -> None:
         """Store more games.
@@ -93,7 +84,7 @@ class GameCache:
             OSError: they cannot be written.
         """
         path, about = self._file(opponent)
-        content = _StoredFile(about=about, batches=(*self.read(opponent), games))
+        content = _StoredFile(about=about, batches=(*_read_batches(path), games))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content.model_dump_json(indent=1).encode(), durable=False)
 
@@ -105,6 +96,18 @@ class GameCache:
         about = {**self._about, "opponent": None if opponent is None else describe_opponent(opponent)}
         key = sha256_hex(json.dumps(about, sort_keys=True).encode())
         return self._folder / f"{key[:40]}.json", about
+
+
+def _read_batches(path: Path) -> list[StoredGames]:
+    try:
+        stored = _StoredFile.model_validate_json(read_limited(path, MAX_BYTES))
+    except (OSError, ValueError, ValidationError):
+        return []
+    found = list[StoredGames]()
+    for batch in sorted(stored.batches, key=lambda batch: batch.first):
+        if batch.first == sum(each.games for each in found):
+            found.append(batch)
+    return found
 
 
 def describe_opponent(spec: AnyPlayerSpec) -> Mapping[str, Any]:

@@ -260,11 +260,8 @@ def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch
         SliceFailed, EngineFailed: the engine does not play.
         _TooSlowError: the first games take too long.
     """
-    before, spent, rating = (
-        table[batch.rung.name],
-        sum(each.seconds for each in table.values()),
-        _rate(table, match.scale),
-    )
+    before, rating = table[batch.rung.name], _rate(table, match.scale)
+    spent = sum(each.seconds for each in table.values())
     ended, first = sum(each.points.games for each in table.values()), before.points.games
     begun: float | None = None  # with the first report: before it, players start, and may be compiled
 

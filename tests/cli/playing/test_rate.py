@@ -42,6 +42,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def play_few_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let equal playouts be found by two games and 64 playouts at most."""
+    monkeypatch.setattr(rate_any_game, "GAMES", 2)
+    monkeypatch.setattr(rate_any_game, "MOST_PLAYOUTS", 64)
+
+
 def write_ladder(folder: Path, **changes: Any) -> Path:
     path = folder / "mine.yaml"
     path.write_text(json.dumps(LADDER | changes, indent=1))
@@ -78,8 +84,7 @@ def test_a_ladder_of_ones_own_gives_a_rating_a_table_and_what_is_missing(
 def test_without_an_engine_of_known_strength_a_network_plays_tree_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_any_game, "GAMES", 2)
-    monkeypatch.setattr(rate_any_game, "MOST_PLAYOUTS", 64)
+    play_few_games(monkeypatch)
     alone = write_ladder(tmp_path, engines=LADDER["engines"][2:])  # type: ignore[index]
     monkeypatch.setattr(rate, "find_shipped_ladder", lambda game: rate.load_ladder(alone))
     shown = rated(capsys, saved_model(tmp_path / "a.safetensors", GAME), *QUICK)
@@ -156,8 +161,7 @@ def test_a_game_for_one_player_is_measured_by_score_and_not_twice(
 def test_any_other_game_is_measured_by_playouts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_any_game, "GAMES", 2)
-    monkeypatch.setattr(rate_any_game, "MOST_PLAYOUTS", 64)
+    play_few_games(monkeypatch)
     model = saved_model(tmp_path / "a.safetensors", load_game("openspiel", game="tic_tac_toe()"))
     assert "MCTS with" in rated(capsys, model, *QUICK)
     found = json.loads(rated(capsys, model, *QUICK, "--json"))

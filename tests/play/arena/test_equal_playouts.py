@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keima.play.arena.equal_playouts import (
+    EqualPlayouts,
     PlayoutScore,
     equal_playouts_text,
     estimate_equal_playouts,
@@ -69,7 +70,8 @@ def test_more_games_make_the_interval_narrower() -> None:
     assert many.high / many.low < 2 < few.high / few.low
 
 
-def test_the_search_ends_before_games_for_which_the_time_is_not_enough() -> None:
+def win_all_within(seconds: float) -> tuple[EqualPlayouts, float]:
+    """Return what is found by a network that wins all games, of a millisecond a playout, and how long they took."""
     now = 0.0
 
     def play(playouts: int, games: int) -> float:
@@ -77,18 +79,16 @@ def test_the_search_ends_before_games_for_which_the_time_is_not_enough() -> None
         now += 0.001 * playouts * games
         return float(games)
 
-    found = find_equal_playouts(play, games=20, most=10**6, seconds=300.0, clock=lambda: now)
+    found = find_equal_playouts(play, games=20, most=10**6, seconds=seconds, clock=lambda: now)
+    return found, now
+
+
+def test_the_search_ends_before_games_for_which_the_time_is_not_enough() -> None:
+    found, now = win_all_within(300.0)
     assert found.surely_beaten == 16_384 and now <= 300.0
 
 
 def test_games_for_which_the_time_is_enough_are_played_where_many_are_not() -> None:
-    now = 0.0
-
-    def play(playouts: int, games: int) -> float:
-        nonlocal now
-        now += 0.001 * playouts * games
-        return float(games)
-
-    found = find_equal_playouts(play, games=20, most=10**6, seconds=18.0, clock=lambda: now)
+    found, now = win_all_within(18.0)
     assert [(score.playouts, score.games) for score in found.scores[-3:]] == [(1024, 4), (1024, 4), (2048, 4)]
     assert now <= 18.0 and found.surely_beaten == 1024, "by 8 of 8 games"

@@ -124,17 +124,21 @@ def test_an_engine_that_fails_is_left_out_with_the_reason(tmp_path: Path) -> Non
     assert skipped.name == "broken" and "/no/such/engine cannot be started" in skipped.reason
 
 
-def test_games_that_an_engine_played_before_it_failed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_after_a_batch(monkeypatch: pytest.MonkeyPatch, error: BaseException | type[BaseException]) -> None:
     played = rate_games.play_pairs
     left = [True, True]  # the warm-up, and one batch
 
     def play(*arguments: Any, **options: Any) -> Any:
         if not left:
-            raise SliceFailed("the engine does not answer")
+            raise error
         left.pop()
         return played(*arguments, **options)
 
     monkeypatch.setattr(rate_games, "play_pairs", play)
+
+
+def test_games_that_an_engine_played_before_it_failed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_after_a_batch(monkeypatch, SliceFailed("the engine does not answer"))
     result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
     assert count_games(result) == {"random": 4} and result.rating
     assert [each.reason for each in result.skipped] == ["the engine does not answer"]
@@ -160,16 +164,7 @@ def test_batches_that_fail_take_their_time_from_the_others(tmp_path: Path, monke
 def test_an_engine_that_resigns_is_not_judged_by_the_games_that_it_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = rate_games.play_pairs
-    left = [True, True]  # the warm-up, and one batch
-
-    def play(*arguments: Any, **options: Any) -> Any:
-        if not left:
-            raise SliceFailed(f"asked for move 9: {RESIGNED}")
-        left.pop()
-        return played(*arguments, **options)
-
-    monkeypatch.setattr(rate_games, "play_pairs", play)
+    fail_after_a_batch(monkeypatch, SliceFailed(f"asked for move 9: {RESIGNED}"))
     result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
     assert not result.games and "switch its resignation off" in result.skipped[0].reason
 
@@ -177,15 +172,6 @@ def test_an_engine_that_resigns_is_not_judged_by_the_games_that_it_finished(
 def test_ctrl_c_gives_the_result_so_far_without_the_unfinished_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = rate_games.play_pairs
-    left = [True, True]  # the warm-up, and one batch
-
-    def play(*arguments: Any, **options: Any) -> Any:
-        if not left:
-            raise KeyboardInterrupt
-        left.pop()
-        return played(*arguments, **options)
-
-    monkeypatch.setattr(rate_games, "play_pairs", play)
+    fail_after_a_batch(monkeypatch, KeyboardInterrupt)
     result = rate_on_ladder(make_match(tmp_path, [rung("random", 0)], seconds=60.0))
     assert result.interrupted and count_games(result) == {"random": 4} and result.rating
