@@ -69,9 +69,16 @@ FEW_SIMULATIONS = 32  # where every move is searched fully
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 # Positions of an optimizer step, and about how many steps that leaves for a run: a short one learns more by many small
-# steps. After 15 minutes, 9x9 Go is +292 Elo stronger with batches of 128 than with 256, and with 32 more so
+# steps, but a position costs twice the time in batches of 32 as in batches of 128. After 15 minutes, 9x9 Go is +292 Elo
+# stronger with batches of 128 than with 256, and with 32 more so; Connect Four is -71 Elo with 32 instead of 128
 # (docs/results/learning_techniques.md#size-of-a-batch).
-FEWEST_BATCH, MOST_BATCH, STEPS = 32, 256, 30_000
+FEWEST_BATCH, MOST_BATCH, STEPS = 32, 256, 20_000
+# The window's growth: the last step draws from about a quarter of all positions. With 0.9, from three quarters, runs of
+# Go, Gomoku, Hex and Othello are 99 to 531 Elo weaker after 10 to 15 minutes: what their weaker networks have played
+# holds them back. Connect Four, whose games are short, overfits so few and is 46 Elo weaker with 0.65
+# (docs/results/learning_techniques.md#size-of-the-window).
+WINDOW_GROWTH, WINDOW_GROWTH_OF_SHORT_GAMES = 0.65, 0.9
+FEW_PLIES = 30  # mean plies of a game in which it is short: Connect Four has 21, Othello on 6 x 6 has 32
 SAMPLES_PER_POSITION = TrainingSettings().samples_per_position
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 4, 12  # of a run; 12: a first strength is known after a tenth of the run
 EVALUATION_SHARE = 0.05  # of the compute of self-play, for rating games
@@ -340,7 +347,7 @@ def learning_settings(
             "window": {
                 "min_positions": least,
                 "max_positions": max(1_000_000, least),
-                "growth_exponent": 0.9,
+                "growth_exponent": WINDOW_GROWTH if report.mean_plies > FEW_PLIES else WINDOW_GROWTH_OF_SHORT_GAMES,
             },
         },
         "evaluation": {

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from keima.coach.bounds import window_capacity
 from keima.coach.proposal import (
     GPU_AS_CORES,
     REFERENCE_MINUTES,
@@ -30,7 +31,7 @@ from keima.coach.proposal import (
 from keima.config.load import apply_overrides, flatten, load_settings, save_resolved
 from keima.config.schema import Settings
 from keima.config.sections.search import SearchSettings
-from keima.config.sections.training import TrainingSettings
+from keima.config.sections.training import TrainingSettings, WindowSettings
 from keima.games import Game, load_game
 from keima.games.authoring.check import GameReport
 from keima.networks.network import build_network
@@ -138,9 +139,21 @@ def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float
     assert games == 1_000 or share < 0.06
 
 
-@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (3e5, 32), (2e6, 64), (4e6, 128), (1e9, 256)])
+@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (4e5, 32), (1e6, 64), (3e6, 128), (1e9, 256)])
 def test_a_short_run_has_small_batches_so_that_it_takes_many_steps(samples: float, size: int) -> None:
     assert choose_batch_size(samples) == size
+
+
+@pytest.mark.parametrize(("name", "report", "share"), [("go", GO, 0.25), ("connect_four", CONNECT_FOUR, 0.68)])
+def test_the_last_step_draws_from_a_quarter_of_the_positions_or_from_most_of_a_short_game_s(
+    name: str, report: GameReport, share: float
+) -> None:
+    game, games = load_game(name), 10_000
+    search = search_settings(game, report, 48)
+    chosen = learning_settings(game, report, search, games=games, fixed={})["training"]["window"]
+    learned = games * report.mean_plies * search["full_search_probability"]
+    window = WindowSettings(**chosen)
+    assert window_capacity(window, round(learned)) == pytest.approx(share * learned, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
