@@ -17,6 +17,7 @@ The table has the score of the settings that were chosen, or of the changes, and
 intervals. Runs are in --folder; finished runs are not repeated, and interrupted ones are resumed.
 """
 
+import copy
 import math
 import sys
 from collections.abc import Mapping
@@ -34,10 +35,9 @@ from benchmarks.harness import Parser, Report
 from benchmarks.strength.short_runs import Players, ShortRun, train_side_by_side
 from keima.base.random import seed_stream
 from keima.base.reports.intervals import mean_margin
-from keima.config.flags import assignment, number, whole
+from keima.config.flags import add_set, assignment, number, whole
 from keima.config.load import ConfigError, apply_overrides, load_settings
 from keima.evaluation.elo import elo_difference
-from keima.games import load_game
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,14 @@ class Contest:
         """What the two runs are."""
         return ("changed", "chosen") if self.tried else ("auto", "config")
 
+    def given(self, *, first: bool) -> dict[str, Any]:
+        """Return the settings that a run is given, by dotted key."""
+        return {**self.common, **(self.tried if first else {})}
+
     def run(self, *, first: bool) -> ShortRun:
         """Return the run with the chosen settings, or with the changes; else the one that it is compared with."""
-        given = {**self.common, **(self.tried if first else {})}
-        words = [self.config.stem, self.names[not first], *(f"{key}={given[key]}" for key in given), str(self.seed)]
-        return ShortRun("-".join(words), self.folder)
+        given = (f"{key}={value}" for key, value in self.given(first=first).items())
+        return ShortRun("-".join([self.config.stem, self.names[not first], *given, str(self.seed)]), self.folder)
 
     def write_settings(self, minutes: float) -> None:
         """Write the settings of both runs."""
@@ -68,17 +71,15 @@ class Contest:
             document["game"]["module"] = str((self.config.parent / module).resolve())
         for first in (True, False):
             if first or self.tried:
-                settings = {"run": {"name": self.config.stem, "auto": True}, "game": document["game"]}
+                settings = {"run": {"name": self.config.stem, "auto": True}, "game": copy.deepcopy(document["game"])}
             else:
                 settings = document
-            given = {**self.common, **(self.tried if first else {})}
-            apply_overrides(settings, {"run.minutes": minutes, "run.seed": self.seed, **given})
+            apply_overrides(settings, {"run.minutes": minutes, "run.seed": self.seed, **self.given(first=first)})
             self.run(first=first).write_settings(settings)
 
     def play(self, *, pairs: int, simulations: int) -> np.ndarray:
         """Return the scores of the first run, from 0 to 1, one for each opening."""
-        settings = load_settings(self.config)
-        game = load_game(settings.game.name, **settings.game.options)
+        game = self.run(first=True).game()
         players = Players(game, simulations=simulations)
         mine, other = (
             players.get(run, run.rows()[-1]["model_version"]) for run in (self.run(first=True), self.run(first=False))
@@ -124,15 +125,16 @@ def main() -> None:
     parser.option("--pairs", whole(), 100, quick=2, help="of games in each match")
     parser.option("--simulations", whole(), 100, quick=8, help="in matches")
     parser.add_argument("--folder", type=Path, default=Path("runs/auto_against_configs"), help="default: %(default)s")
-    for flag, name, text in (("--set", "common", "of both runs"), ("--try", "tried", "a change of what is chosen")):
-        parser.add_argument(
-            flag, dest=name, type=assignment, action="append", default=[], metavar="KEY=VALUE", help=text
-        )
+    add_set(parser.add_argument)
+    parser.add_argument(
+        "--try", dest="tried", type=assignment, action="append", default=[], metavar="KEY=VALUE",
+        help="a change of the chosen settings; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--show", action="store_true", help="only play the matches of the finished runs")
     arguments = parser.parse()
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    common, tried = dict(arguments.common), dict(arguments.tried)
+    common, tried = dict(arguments.set), dict(arguments.tried)
     contests = [
         Contest(config.resolve(), seed, folder, common, tried)
         for seed in arguments.seeds
