@@ -76,24 +76,26 @@ def test_a_batch_damaged_in_transit_does_not_stall_the_run(tmp_path: Path, async
     changes = {
         "self_play": {"games_per_worker": 10, "flush_seconds": 1e6},
         "distributed": {"batch_size": 20},
-    }  # the whole grant is one batch
+    }  # two batches are more than a whole grant
     settings = small_settings(tmp_path, training={"asynchronous": asynchronous}, **changes)
     with coaching(tmp_path, settings, listeners=[listener], clock=clock) as coach:
         coach.start()
         collect, damaged = coach.backend.collect, list[str]()
 
-        def damage_the_first() -> list[PendingBatch]:
+        def damage_until_games_are_given_up() -> list[PendingBatch]:
             waiting = collect()
-            if waiting and not damaged:
+            if waiting and waiting[0].batch_id not in damaged and not given_up():
                 damaged.append(waiting[0].batch_id)
                 place(coach, waiting[0].batch_id, b"damaged")
             return waiting
 
-        coach.backend.collect = damage_the_first  # type: ignore[method-assign]
+        def given_up() -> bool:
+            return any("given up" in text for text in listener.events)
+
+        coach.backend.collect = damage_until_games_are_given_up  # type: ignore[method-assign]
         coach.run()
         assert coach.state.iteration == 2
-        assert len(damaged) == 1
-    assert any("given up" in text for text in listener.events)
+    assert damaged and given_up()
     assert not audit(tmp_path).problems
 
 

@@ -22,9 +22,13 @@ class Desk:
         (folder / "run").mkdir(exist_ok=True)
         self.ledger: Ledger = open_ledger(folder / "run", GAME, run_id="run")
         settings = small_settings(
-            folder, self_play={"games_per_worker": 100, "flush_seconds": 1.0, "parallel_games": 4}
+            folder, self_play={"games_per_worker": 100, "flush_seconds": 1.0, "parallel_games": 16}
         )
         self.backend = FolderBackend(folder / "workers", ["a", "b"], game=GAME, settings=settings, run_id="run")
+        # As many as the settings say in all, so that the numbers below are round.
+        self.backend.plan_grants = lambda outstanding, ahead: {  # type: ignore[method-assign]
+            worker: max(0, ahead - outstanding[worker]) for worker in self.backend.workers
+        }
         self.told: list[str] = []
         self.granting = Granting(
             settings=settings,

@@ -50,7 +50,7 @@ class SelfPlayBackend(Protocol):
         """
 
     def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """Return how many more games to grant each worker now, so that ``ahead`` games per worker are outstanding.
+        """Return how many more games to grant each worker now, so that each has ``ahead`` games that it has not begun.
 
         Args:
             outstanding: games that each worker has been granted and has not delivered.
@@ -115,6 +115,7 @@ class FolderBackend:
         for outbox in root.glob("*/outbox"):
             salvage_games_if_idle(WorkerFolder(outbox.parent))
         self.assignments = AssignmentBook(names, game=game, settings=settings, run_id=run_id)
+        self._batch_games = settings.distributed.batch_size
         self._unwritten: set[str] = set()  # workers whose assignment could not be written
         self.given_up: dict[str, str] = {}  # workers that will play no more, and why: nobody would empty their inboxes
 
@@ -133,8 +134,16 @@ class FolderBackend:
             self.assign(worker)
 
     def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """See ``SelfPlayBackend``; all workers get the same number, whatever their speed."""
-        return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
+        """See ``SelfPlayBackend``; all workers have as many games ahead, whatever their speed.
+
+        Outstanding are also the games that a worker plays side by side, and those that wait until their batch is full.
+        If these counted, a worker with few games ahead would begin no others until all of them have ended.
+        """
+        if ahead == 0:
+            return dict.fromkeys(self.workers, 0)
+        beats = self.heartbeats()
+        busy = {name: self._batch_games + (beat.parallel_games if beat else 0) for name, beat in beats.items()}
+        return {worker: max(0, ahead + busy[worker] - outstanding[worker]) for worker in self.workers}
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``."""
