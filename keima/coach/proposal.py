@@ -21,6 +21,7 @@ from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
 from keima.config.sections.network import GROWING_TYPES, NetworkSettings
 from keima.config.sections.search import SearchSettings
+from keima.config.sections.self_play import SelfPlaySettings
 from keima.config.sections.training import TrainingSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
@@ -68,11 +69,16 @@ FEW_SIMULATIONS = 32  # where every move is searched fully
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
+FEWEST_GAMES_AHEAD = 100  # of each worker, so that no place for a game is empty
+# Share of a run that a finished game waits at most for its batch to fill, within bounds in seconds: the learner of a
+# short run waits less for its first games, and a long one has fewer files.
+FLUSH_SHARE, FEWEST_FLUSH_SECONDS, MOST_FLUSH_SECONDS = 1 / 200, 2.0, SelfPlaySettings().flush_seconds
 # Positions of an optimizer step, and about how many steps that leaves for a run: a short one learns more by many small
-# steps, but a position costs twice the time in batches of 32 as in batches of 128. After 15 minutes, 9x9 Go is +292 Elo
-# stronger with batches of 128 than with 256, and with 32 more so; Connect Four is -71 Elo with 32 instead of 128
+# steps, but a position costs twice the time in batches of 32 as in batches of 128. With the window below, Othello is 54
+# Elo stronger with 5,400 steps of 64 positions than with 2,500 of 128; 9x9 Go is as strong with 6,700 steps of 32 as
+# with 1,700 of 128; Connect Four is 71 Elo stronger with 10,000 steps of 128 than with 30,000 of 32
 # (docs/results/learning_techniques.md#size-of-a-batch).
-FEWEST_BATCH, MOST_BATCH, STEPS = 32, 256, 20_000
+FEWEST_BATCH, MOST_BATCH, STEPS = 32, 256, 7_000
 # The window's growth: the last step draws from about a quarter of all positions. With 0.9, from three quarters, runs of
 # Go, Gomoku, Hex and Othello are 99 to 531 Elo weaker after 10 to 15 minutes: what their weaker networks have played
 # holds them back. Connect Four, whose games are short, overfits so few and is 46 Elo weaker with 0.65
@@ -172,7 +178,12 @@ def propose_settings(
             "network": network_settings(game, size, type=fixed_network.get("type", "resnet")),
             "search": search,
             **learning_settings(
-                game, report, search, games=games_per_second * minutes * 60, fixed=given.get("training", {})
+                game,
+                report,
+                search,
+                games=games_per_second * minutes * 60,
+                minutes=minutes,
+                fixed=given.get("training", {}),
             ),
         },
         minutes=minutes,
@@ -319,9 +330,9 @@ def lookahead_plies(game: Game, report: GameReport) -> int:
 
 
 def learning_settings(
-    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any]
+    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, minutes: float, fixed: Mapping[str, Any]
 ) -> Sections:
-    """Return the sections that depend on the number of games of the run; ``fixed`` are given settings of training."""
+    """Return the sections that depend on the run's games and minutes; ``fixed`` are given settings of training."""
     per_iteration = fixed.get("games_per_iteration", max(50, min(2000, round(games / ITERATIONS / 50) * 50)))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
     window = fixed.get("window", {})
@@ -334,7 +345,11 @@ def learning_settings(
     is_muon = competitive and fixed.get("optimizer", "muon") == "muon"
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if is_muon else {}
     return {
-        "self_play": {"games_per_worker": max(20, per_iteration // 4), "cache_positions": 200_000},
+        "self_play": {
+            "games_per_worker": max(FEWEST_GAMES_AHEAD, per_iteration // 4),
+            "cache_positions": 200_000,
+            "flush_seconds": max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, minutes * 60 * FLUSH_SHARE)),
+        },
         "training": {
             "batch_size": min(batch, least),
             "learning_rate": 2e-3,

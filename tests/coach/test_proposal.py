@@ -42,7 +42,10 @@ CONNECT_FOUR = GameReport(name="connect_four", mean_plies=21, branching=6.7, sud
 GO = GameReport(name="go", mean_plies=110, branching=56, sudden=0.04)
 OTHELLO = GameReport(name="othello", mean_plies=60, branching=8)
 
-OWN = ("pig", "three_player_connect_four")  # with chance, and for three players
+OWN = {  # with chance, and for three players; with options that other tests have compiled
+    "pig": {"goal": 20, "max_plies": 200},
+    "three_player_connect_four": {"rows": 4, "columns": 4, "winning": 3},
+}
 
 
 def speed_of(game: Game, times: float = 1.0) -> float:
@@ -139,7 +142,7 @@ def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float
     assert games == 1_000 or share < 0.06
 
 
-@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (4e5, 32), (1e6, 64), (3e6, 128), (1e9, 256)])
+@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (2e5, 32), (4e5, 64), (1e6, 128), (1e9, 256)])
 def test_a_short_run_has_small_batches_so_that_it_takes_many_steps(samples: float, size: int) -> None:
     assert choose_batch_size(samples) == size
 
@@ -150,16 +153,16 @@ def test_the_last_step_draws_from_a_quarter_of_the_positions_or_from_most_of_a_s
 ) -> None:
     game, games = load_game(name), 10_000
     search = search_settings(game, report, 48)
-    chosen = learning_settings(game, report, search, games=games, fixed={})["training"]["window"]
+    chosen = learning_settings(game, report, search, games=games, minutes=20, fixed={})["training"]["window"]
     learned = games * report.mean_plies * search["full_search_probability"]
     window = WindowSettings(**chosen)
     assert window_capacity(window, round(learned)) == pytest.approx(share * learned, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *(str(EXAMPLES / f"{name}.py") for name in OWN)])
+@pytest.mark.parametrize("name", ["connect_four", "go", "twenty48", *OWN])
 @pytest.mark.parametrize("games", [30, 1e7])
 def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
-    game = load_game(name)
+    game = load_game(str(EXAMPLES / f"{name}.py"), **OWN[name]) if name in OWN else load_game(name)
     report = GameReport(name=game.name, players=game.num_players, mean_plies=game.max_plies / 2, branching=20)
     search, network = search_settings(game, report, 48), network_settings(game, (3, 32))
     build_network(game, **network)
@@ -169,10 +172,17 @@ def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
             "game": {"name": game.name},
             "search": search,
             "network": network,
-            **learning_settings(game, report, search, games=games, fixed={}),
+            **learning_settings(game, report, search, games=games, minutes=20, fixed={}),
         }
     )
     assert settings.training.window.min_positions >= settings.training.batch_size
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(1, 2.0), (20, 6.0), (600, 30.0)])
+def test_the_learner_of_a_short_run_waits_less_for_its_first_games(minutes: float, seconds: float) -> None:
+    search = search_settings(game := load_game("connect_four"), CONNECT_FOUR, 64)
+    chosen = learning_settings(game, CONNECT_FOUR, search, games=10_000, minutes=minutes, fixed={})
+    assert chosen["self_play"]["flush_seconds"] == pytest.approx(seconds)
 
 
 def configured(folder: Path, **sections: object) -> Path:
@@ -183,7 +193,11 @@ def configured(folder: Path, **sections: object) -> Path:
 
 
 @pytest.mark.medium
-def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(tmp_path: Path) -> None:
+def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     path, said = configured(tmp_path, search={"num_simulations": 12}, network={"channels": 8}), list[str]()
     overrides = {"run.minutes": 3.0, "training.batch_size": 40_000}
     chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=said.append)
@@ -274,13 +288,11 @@ def test_what_is_given_decides_over_what_follows_from_it() -> None:
         "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.3,
     }  # fmt: skip
     search = search_settings(four, CONNECT_FOUR, 64)
-    few = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 50})
-    many = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 5000})
+    few = learning_settings(four, CONNECT_FOUR, search, games=30_000, minutes=20, fixed={"games_per_iteration": 50})
+    many = learning_settings(four, CONNECT_FOUR, search, games=30_000, minutes=20, fixed={"games_per_iteration": 5000})
     assert (few["evaluation"]["every"], many["evaluation"]["every"]) == (50, 1)
-    assert (
-        "weight_decay"
-        not in learning_settings(four, CONNECT_FOUR, search, games=1000, fixed={"optimizer": "sgd"})["training"]
-    )
+    plain = learning_settings(four, CONNECT_FOUR, search, games=1000, minutes=20, fixed={"optimizer": "sgd"})
+    assert "weight_decay" not in plain["training"]
     assert make_room_to_grow((8, 128), {"growth": ("4x48@0.5",)}) == (4, 24)
     assert make_room_to_grow((6, 48), {"growth": ("6x48@0.5",), "channels": 48}) == (5, 48)
     assert make_room_to_grow((3, 32), {"growth": ("6x48@0.5",)}) == (3, 32)
