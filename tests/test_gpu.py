@@ -30,7 +30,7 @@ def test_every_path_works_on_a_gpu(name: str, tmp_path: Path) -> None:
     "name",
     [
         "evaluator, resnet, float32, with graphs",
-        "learner, resnet, float16",
+        pytest.param("learner, resnet, float16", marks=pytest.mark.slow),
         "resume on another device, float16",
         "PPO, float32",
     ],

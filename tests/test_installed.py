@@ -65,9 +65,8 @@ def test_every_example_is_tried_and_fits_on_a_screen() -> None:
     assert all(len(path.read_text().splitlines()) <= 40 for path in examples)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "analysis.py" else pytest.mark.slow) for name in EXAMPLES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_works_in_any_folder_of_an_installation(
     installation: Installation, tmp_path: Path, name: str
 ) -> None:

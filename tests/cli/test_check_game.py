@@ -30,6 +30,7 @@ def game(size=2):
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_shipped_game_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_game.main(["tic_tac_toe", "--rules-only"]) == 0
     said = capsys.readouterr().out

@@ -18,6 +18,8 @@ from keima.networks.files.model import Model, decode_model
 from tests.coach.coaching import FakeEvaluation, Listener, coaching, inline
 from tests.small_run import GAME, small_settings
 
+FEW_SAMPLES = {"samples_per_position": 0.5}  # where nothing is asked of learning
+
 
 @pytest.mark.medium
 def test_a_run_completes_its_iterations_and_its_ledger_balances(tmp_path: Path) -> None:
@@ -46,7 +48,9 @@ def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) 
 
 @pytest.mark.medium
 def test_models_can_be_published_within_an_iteration(tmp_path: Path) -> None:
-    settings = small_settings(tmp_path, training={"steps_per_model": 2}, run={"iterations": 2})
+    settings = small_settings(
+        tmp_path, training={"steps_per_model": 2, "samples_per_position": 1.0}, run={"iterations": 2}
+    )
     listener = Listener()
     with coaching(tmp_path, settings, listeners=[listener]) as coach:
         last = coach.run()
@@ -105,7 +109,7 @@ def test_the_network_grows_during_a_run_which_goes_on_with_the_larger_one(tmp_pa
 
     def run(iterations: int) -> list[str]:
         listener = Listener()
-        settings = small_settings(tmp_path, run={"iterations": iterations}, network=network)
+        settings = small_settings(tmp_path, run={"iterations": iterations}, network=network, training=FEW_SAMPLES)
         with coaching(tmp_path, settings, listeners=[listener]) as coach:
             coach.run()
             assert coach.state.grown == 1
@@ -177,10 +181,17 @@ def stop_after(coach: Coach, looks: int) -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("asynchronous", [True, False])
-@pytest.mark.parametrize("looks", [2, 6])
+@pytest.mark.parametrize(
+    ("looks", "asynchronous"),
+    [
+        (6, True),
+        (2, False),
+        pytest.param(2, True, marks=pytest.mark.slow),
+        pytest.param(6, False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_run_continues_exactly_where_it_was(tmp_path: Path, looks: int, asynchronous: bool) -> None:
-    settings = small_settings(tmp_path, run={"iterations": 3}, training={"asynchronous": asynchronous})
+    settings = small_settings(tmp_path, run={"iterations": 3}, training={"asynchronous": asynchronous, **FEW_SAMPLES})
     with coaching(tmp_path, settings) as coach:
         stop_after(coach, looks)
         coach.run()
@@ -255,7 +266,7 @@ def test_a_finished_run_starts_no_worker(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_strength_is_measured_at_the_set_interval_and_after_the_last_iteration(tmp_path: Path) -> None:
-    listener, training = Listener(), {"asynchronous": False}
+    listener, training = Listener(), {"asynchronous": False, **FEW_SAMPLES}
     settings = small_settings(tmp_path, run={"iterations": 5}, training=training, evaluation={"every": 3})
     with coaching(tmp_path, settings, evaluation=FakeEvaluation(), listeners=[listener]) as coach:
         coach.run()
@@ -327,7 +338,10 @@ def test_a_measured_strength_comes_with_what_to_expect_at_the_end(tmp_path: Path
             report = yield from super().measure(model, beside=beside)
             return replace(report, search_error=0.3 / model.model_version, search_error_margin=0.02)
 
-    listener, settings = Listener(), small_settings(tmp_path, run={"iterations": 4}, evaluation={"every": 1})
+    listener, settings = (
+        Listener(),
+        small_settings(tmp_path, training=FEW_SAMPLES, run={"iterations": 4}, evaluation={"every": 1}),
+    )
     with coaching(tmp_path, settings, evaluation=Exact(), listeners=[listener]) as coach:
         coach.run()
     measured = [report.evaluation for report in listener.reports if report.evaluation]
@@ -338,7 +352,9 @@ def test_a_measured_strength_comes_with_what_to_expect_at_the_end(tmp_path: Path
 @pytest.mark.medium
 def test_with_gating_a_measurement_is_waited_for(tmp_path: Path) -> None:
     listener, evaluation = Listener(), FakeEvaluation()
-    settings = small_settings(tmp_path, run={"iterations": 3}, evaluation={"every": 1, "gating": "sprt"})
+    settings = small_settings(
+        tmp_path, training=FEW_SAMPLES, run={"iterations": 3}, evaluation={"every": 1, "gating": "sprt"}
+    )
     with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
         coach.run()
     assert [report.evaluation is not None for report in listener.reports] == [True, True, True]

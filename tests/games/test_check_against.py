@@ -90,8 +90,8 @@ def test_another_number_of_players_is_told() -> None:
     ("file", "options", "openspiel", "passes"),
     [
         ("othello.py", {}, "othello", True),  # skips a player who cannot move; in OpenSpiel's, that player passes
-        ("hex.py", {"size": 5}, "hex(board_size=5)", False),
-        ("gomoku.py", {"size": 9}, "gomoku(size=9)", False),
+        pytest.param("hex.py", {"size": 5}, "hex(board_size=5)", False, marks=pytest.mark.slow),
+        pytest.param("gomoku.py", {"size": 9}, "gomoku(size=9)", False, marks=pytest.mark.slow),
         ("pig.py", {"goal": 20, "max_plies": 200}, "pig(winscore=20,horizon=200)", False),
         pytest.param("amazons.py", {}, "amazons(board_size=6)", False, marks=pytest.mark.slow),
         pytest.param("dots_and_boxes.py", {}, "dots_and_boxes(num_rows=4,num_cols=4)", False, marks=pytest.mark.slow),

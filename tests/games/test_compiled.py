@@ -122,6 +122,7 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
     *first, folder = run(project, USE)
     assert first == ["22", "33", "0", "0", "0"]

@@ -156,6 +156,7 @@ def row_as_plane(board: Board, player: int) -> Any:
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_player_may_move_again_and_moves_come_in_any_order() -> None:
     game = plain_game(
         start=empty_row,
@@ -198,6 +199,7 @@ def where(board: Board, player: int) -> Any:
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_game_for_one_player_has_a_score() -> None:
     game = plain_game(
         start=lambda: np.zeros((1, 2), np.int8),

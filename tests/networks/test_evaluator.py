@@ -179,7 +179,10 @@ def test_training_a_network_does_not_change_its_evaluator() -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
+@pytest.mark.parametrize(
+    "game",
+    [pytest.param(game, id=game.name, marks=[pytest.mark.slow] * (game is BOARD)) for game in GAMES],
+)
 def test_in_bfloat16_a_trained_network_chooses_the_same_moves(game: Game) -> None:
     network = trained_network(game)
     batch = random_batch(game, 256)

@@ -69,6 +69,7 @@ def test_the_better_player_wins_and_the_results_agree_with_the_games() -> None:
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_chess_games_are_written_as_other_programs_read_them() -> None:
     match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
     games = list(read_pgn(match_to_text(CHESS, match, 7).splitlines(keepends=True)))

@@ -67,7 +67,7 @@ def test_tiles_are_numbers() -> None:
 
 @pytest.mark.medium
 def test_a_game_s_own_drawing_has_all_its_points() -> None:
-    hexagonal = example("hex", size=5)
+    hexagonal = example("hex", size=3, swap=True)
     drawn = draw_board(hexagonal, after(hexagonal, "a1"))
-    assert not drawn.cells and drawn.svg.count("data-move=") == 25 and 'fill="#c0392b" stroke="#555"' in drawn.svg
-    assert read_cells(hexagonal, after(hexagonal, "a1"))[0].tolist() == [1, 0, 0, 0, 0]  # type: ignore[index]
+    assert not drawn.cells and drawn.svg.count("data-move=") == 9 and 'fill="#c0392b" stroke="#555"' in drawn.svg
+    assert read_cells(hexagonal, after(hexagonal, "a1"))[0].tolist() == [1, 0, 0]  # type: ignore[index]

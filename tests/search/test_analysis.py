@@ -36,7 +36,7 @@ def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis
 
 
 def test_a_principal_line_ends_where_chance_is_to_move() -> None:
-    pig = load_game(str(EXAMPLES / "pig.py"))
+    pig = load_game(str(EXAMPLES / "pig.py"), goal=20, max_plies=200)
     lines = think(analysis_of(pig), 200).best_moves(10)
     assert {line.action for line in lines} == {0, 1}
     assert all(len(line.actions) == 1 for line in lines if line.action == 0), "a roll of the die follows"

@@ -75,6 +75,7 @@ def settings(folder: Path, **game: Any) -> Settings:
         training={
             "keep_checkpoints": 20,
             "samples_per_position": 0.5,
+            "games_per_iteration": 8,
             "learning_rate_schedule": "cosine",
             "warmup_steps": 0,
         },

@@ -75,7 +75,10 @@ def test_processes_have_the_current_environment_and_end_by_termination(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("preload", ["keima.cluster.local.preload", "keima.play.arena.preload"])
+@pytest.mark.parametrize(
+    "preload",
+    ["keima.cluster.local.preload", pytest.param("keima.play.arena.preload", marks=pytest.mark.slow)],
+)
 def test_ctrl_c_while_the_server_imports_says_nothing(preload: str) -> None:
     program = f"""
 import importlib.abc, os, signal, sys

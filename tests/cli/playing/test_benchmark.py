@@ -152,6 +152,7 @@ def go_model(tmp_path: Path) -> Path:
 
 @pytest.mark.medium
 @needs_gnu_go
+@pytest.mark.slow
 def test_gnu_go_is_an_opponent_and_all_games_are_kept(
     go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

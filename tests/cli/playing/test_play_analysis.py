@@ -82,6 +82,7 @@ def test_after_errors_it_answers_on(engine: subprocess.Popen[str]) -> None:
     assert (about["name"], about["version"]) == ("tiny.safetensors", 3)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_waits_for_all_results(model: Path) -> None:
     """KataGo's flags name the network and its settings, as programs pass them."""
     words = ["-model", model, "-config", "analysis.cfg", "-analysis-threads", 3, "-override-config", "homeDataDir=/tmp"]

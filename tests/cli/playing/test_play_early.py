@@ -94,6 +94,7 @@ def test_gtp_answers_greetings_before_torch_is_loaded_and_the_rest_waits_in_orde
         assert engine.process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "tiny.safetensors", load_game("chess"), version=3)
     with loading(tmp_path, "uci", path) as engine:

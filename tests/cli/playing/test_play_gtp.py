@@ -169,6 +169,7 @@ def test_answers_follow_the_protocol(engine_command: list[str]) -> None:
         assert answer.startswith("? ") if wanted is None else answer == wanted, line
 
 
+@pytest.mark.slow
 def test_resignation_and_the_rules_at_the_start_are_chosen_on_the_command_line(engine_command: list[str]) -> None:
     """A hopeless game is resigned on request; the rules are for programs without kata-set-rules."""
     asked = ["kata-get-rules", "clear_board", "kata-get-rules", *["genmove b", "genmove w"] * 3, "final_score"]

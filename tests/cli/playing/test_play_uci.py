@@ -219,6 +219,7 @@ def test_a_game_continues_after_a_draw_that_neither_side_claims(engine: chess.en
         assert engine.play(board, chess.engine.Limit(nodes=10)).move in board.legal_moves
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_ends_the_program_during_a_search(engine_command: list[str]) -> None:
     answer = talk(engine_command, "isready", "go infinite")
     assert answer.returncode == 0

@@ -205,6 +205,7 @@ def test_a_ppo_run_without_its_episode_still_has_its_curves(tmp_path: Path, caps
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_several_runs_are_compared_on_one_page_and_in_one_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

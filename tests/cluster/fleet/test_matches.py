@@ -204,6 +204,7 @@ def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
     assert remote.local_games == 0
 
 
+@pytest.mark.slow
 def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
     remote = RemoteMatches(GAME, executors_of(backend))
     with open_ledger(tmp_path, GAME) as ledger:

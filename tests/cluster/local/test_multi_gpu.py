@@ -32,7 +32,7 @@ def settings_in(
     folder: Path, *, iterations: int, games: int = GAMES, slots: tuple[DeviceSlot, ...] = SLOTS
 ) -> Settings:
     document = small_settings(folder.parent, run={"name": folder.name, "iterations": iterations}).model_dump()
-    document["training"] |= {"games_per_iteration": games, "steps_per_model": 7, "batch_size": 8}
+    document["training"] |= {"games_per_iteration": games, "steps_per_model": 7, "batch_size": 32}
     document["distributed"]["worker_class"] = "training.worker.Worker"
     return make_synchronous_settings(document, slots)
 

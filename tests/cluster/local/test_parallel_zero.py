@@ -197,6 +197,7 @@ def test_a_second_call_continues_the_run(trainer: Trainer, alone: Alone) -> None
 
 
 @pytest.mark.trial
+@pytest.mark.slow
 def test_another_trainer_continues_a_run_and_the_numbering_of_its_files(
     tmp_path: Path, trainer: Trainer, alone: Alone
 ) -> None:

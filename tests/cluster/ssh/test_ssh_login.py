@@ -326,6 +326,7 @@ def test_an_agent_that_has_ended_does_no_harm(server: Sshd, monkeypatch: pytest.
 
 
 @pytest.mark.medium
+@pytest.mark.slow
 def test_a_login_may_be_slow(tmp_path: Path, user: Path) -> None:
     """As if sshd asks another server for its users' keys: longer than any later answer may take."""
     slow = f"AuthorizedKeysCommand /bin/sh {tmp_path}/slow\nAuthorizedKeysCommandUser root"

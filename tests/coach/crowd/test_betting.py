@@ -71,6 +71,7 @@ def test_the_weights_of_all_bets_sum_to_one() -> None:
     assert LIMITS.weigh(Bet(), Bet(), ranks) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_honest_ranks_seldom_raise_an_alarm() -> None:
     rng, workers = random.Random(2), 1000
     enough = LIMITS.evidence / LIMITS.rank_weight

@@ -11,8 +11,17 @@ from keima.coach.crowd.verdicts import STATE, VERDICTS, VerdictReader, make_fold
 from keima.data.ledger_rows import model_path
 from tests.coach.crowd.crowd import BATCH, LIARS, Play, check_all, open_run, play_honestly
 
+pytestmark = pytest.mark.medium
+
 MOST_GAMES = 200  # before which a liar must be found
-FOUND_LATE_OR_ALIKE = {"a constant policy", "winners that resign", "its own games with new seeds"}
+FOUND_LATE_OR_ALIKE = {
+    "a constant policy",
+    "flipped values",
+    "its own games again",
+    "its own games with new seeds",
+    "noise in the targets",
+    "winners that resign",
+}
 
 
 def find_liar(checker: Checker, folder: Path) -> dict[str, str]:

@@ -261,7 +261,9 @@ def test_plays_in_an_order_that_the_network_does_not_see_have_the_same_hash() ->
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("options", [{"suicide": True, "komi": 3.5}, {"size": 6, "max_plies": 300}])
+@pytest.mark.parametrize(
+    "options", [{"suicide": True, "komi": 3.5}, pytest.param({"size": 6, "max_plies": 300}, marks=pytest.mark.slow)]
+)
 def test_other_options_also_keep_the_contract(options: dict[str, Any]) -> None:
     check_game(go(**{"komi": 7, **options}), games=8)
 

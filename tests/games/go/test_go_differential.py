@@ -109,7 +109,7 @@ SIZES = [
     ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 1500),
     ({"size": 6, "komi": 4}, 800),
     ({"size": 9, "komi": 7.5, "max_plies": 400}, 300),
-    ({"size": 13, "komi": 0, "suicide": True}, 100),
+    ({"size": 13, "komi": 0, "suicide": True, "max_plies": 150}, 100),
     ({"size": 19, "komi": 7, "max_plies": 60}, 60),
 ]
 

@@ -241,12 +241,12 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(
     ("piece", "pieces"),
     [
-        (b"(;" * 20_000, 12),
-        (b"(;SZ[9]" + b";B[ee]" * 8_000, 12),
-        (b"(;C[" + b"\\]" * 20_000, 12),
+        (b"(;" * 20_000, 6),
+        (b"(;SZ[9]" + b";B[ee]" * 8_000, 6),
+        (b"(;C[" + b"\\]" * 20_000, 6),
         (b"(;C[" + b"x" * 60_000, 200),
         (b"(;SZ[9])" * 5_000, 2),
-        (b"( " * 20_000, 12),
+        (b"( " * 20_000, 6),
     ],
 )
 def test_hostile_files_are_read_in_bounded_memory(piece: bytes, pieces: int) -> None:

@@ -51,8 +51,8 @@ def test_the_ladder_for_the_size_of_the_board_is_found() -> None:
 
 
 def test_a_file_that_is_named_like_a_shipped_game_has_no_shipped_ladder() -> None:
-    assert find_shipped_ladder(example("othello", size=8)), "no shipped game is Othello"
-    own = example("hex", size=7)
+    own = example("othello", size=8)
+    assert find_shipped_ladder(own), "no shipped game is Othello"
     assert not load_ladder(LADDERS / "chess.yaml").fits(replace(own, name="chess-0123456789ab", options={}))
 
 
