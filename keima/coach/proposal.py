@@ -71,7 +71,8 @@ GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 FEWEST_GAMES_AHEAD = 100  # of each worker, so that no place for a game is empty
 # Share of a run that a finished game waits at most for its batch to fill, within bounds in seconds: the learner of a
-# short run waits less for its first games, and a long one has fewer files.
+# short run waits less for its first games, and a long one has fewer files. Other machines, of which there may be many,
+# wait for as long as they may.
 FLUSH_SHARE, FEWEST_FLUSH_SECONDS, MOST_FLUSH_SECONDS = 1 / 200, 2.0, SelfPlaySettings().flush_seconds
 # Positions of an optimizer step, and about how many steps that leaves for a run: a short one learns more by many small
 # steps, but a position costs twice the time in batches of 32 as in batches of 128. With the window below, Othello is 54
@@ -183,6 +184,7 @@ def propose_settings(
                 search,
                 games=games_per_second * minutes * 60,
                 minutes=minutes,
+                is_spread=players.machines > 0,
                 fixed=given.get("training", {}),
             ),
         },
@@ -330,9 +332,18 @@ def lookahead_plies(game: Game, report: GameReport) -> int:
 
 
 def learning_settings(
-    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, minutes: float, fixed: Mapping[str, Any]
+    game: Game,
+    report: GameReport,
+    search: Mapping[str, Any],
+    *,
+    games: float,
+    minutes: float,
+    is_spread: bool = False,
+    fixed: Mapping[str, Any],
 ) -> Sections:
-    """Return the sections that depend on the run's games and minutes; ``fixed`` are given settings of training."""
+    """Return the sections that depend on the run's games and minutes, and on whether it ``is_spread`` over other
+    machines; ``fixed`` are given settings of training.
+    """
     per_iteration = fixed.get("games_per_iteration", max(50, min(2000, round(games / ITERATIONS / 50) * 50)))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
     window = fixed.get("window", {})
@@ -342,13 +353,14 @@ def learning_settings(
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     evaluations, rating_games = plan_evaluations(games, search)
+    flush = max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, round(minutes * 60 * FLUSH_SHARE, 1)))
     is_muon = competitive and fixed.get("optimizer", "muon") == "muon"
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if is_muon else {}
     return {
         "self_play": {
             "games_per_worker": max(FEWEST_GAMES_AHEAD, per_iteration // 4),
             "cache_positions": 200_000,
-            "flush_seconds": max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, minutes * 60 * FLUSH_SHARE)),
+            "flush_seconds": MOST_FLUSH_SECONDS if is_spread else flush,
         },
         "training": {
             "batch_size": min(batch, least),

@@ -175,6 +175,7 @@ def test_games_that_are_played_or_wait_for_their_batch_are_not_those_ahead(tmp_p
     granted, delivered, sizes = 0, 0, list[int]()
     while delivered < 60:
         granted += backend.plan_grants({"inline": granted - delivered}, 2)["inline"]
+        assert granted - delivered <= 2 + 8 + 10
         backend.grant("inline", granted=granted, delivered=delivered)
         for pending in backend.collect():
             sizes.append(games_of(pending).num_games)

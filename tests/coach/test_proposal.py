@@ -183,6 +183,9 @@ def test_the_learner_of_a_short_run_waits_less_for_its_first_games(minutes: floa
     search = search_settings(game := load_game("connect_four"), CONNECT_FOUR, 64)
     chosen = learning_settings(game, CONNECT_FOUR, search, games=10_000, minutes=minutes, fixed={})
     assert chosen["self_play"]["flush_seconds"] == pytest.approx(seconds)
+    assert chosen["self_play"]["games_per_worker"] >= 100
+    spread = learning_settings(game, CONNECT_FOUR, search, games=10_000, minutes=minutes, is_spread=True, fixed={})
+    assert spread["self_play"]["flush_seconds"] == 30.0, "fifty machines would send files without end"
 
 
 def configured(folder: Path, **sections: object) -> Path:
