@@ -42,6 +42,11 @@ class WorkerLoad:
     parallel_games: int = 0  # 0: unknown
     weight: float = 1.0
 
+    @property
+    def not_begun(self) -> int:
+        """The granted games that it has probably not begun: but for those in progress."""
+        return max(0, self.granted - self.finished - self.parallel_games)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHistory:
@@ -89,7 +94,7 @@ def balance_games(
         workers: by name. Of a worker that is left out, such as one that is Offline, only the speed is remembered, for a
             day.
         now: seconds by a monotonic clock.
-        ahead: games per worker, on average, that are granted and not finished; 0: grant none now.
+        ahead: games per worker, on average, that are granted and not begun; 0: grant none now.
         batch_games: games in a transfer; every worker has at least one batch ahead.
         load_balancing: False: equal shares.
     """
@@ -123,7 +128,7 @@ def balance_games(
             owed = 0.0
         after[name] = _updated_history(parts[name], worker, owed)
         left = worker.granted - worker.finished
-        grant = games_ahead[name] - left
+        grant = games_ahead[name] - (worker.not_begun if name in measured else left)
         if name in paced:
             piece = min(max(PIECE_SECONDS * speeds[name] * duty[name], 1.0), batch_games)
             due = owed + after[name].in_hand - left + piece / 2
@@ -132,7 +137,7 @@ def balance_games(
             grant = 0  # each grant is a file sent to a worker: do not send one per game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,
-            lower=worker.finished + games_ahead[name] if name in stragglers else None,
+            lower=worker.granted - worker.not_begun + games_ahead[name] if name in stragglers else None,
             share=claims[name] / total,
             speed=speeds[name],
             reason=_reason_text(
@@ -229,7 +234,7 @@ def _find_stragglers(
     be granted now.
     """
     seconds = ahead * len(workers) / sum(speeds.values()) if workers else 0.0
-    left = {name: worker.granted - worker.finished for name, worker in workers.items()}
+    left = {name: worker.not_begun for name, worker in workers.items()}
     return {
         name
         for name in workers

@@ -353,3 +353,13 @@ def test_a_light_worker_plays_all_the_time_while_the_heavy_one_is_away_and_then_
     simulate(players, games=1000)
     played = {name: player.finished - before[name] for name, player in players.items()}
     assert played["light"] / 1000 == pytest.approx(1 / 5, rel=0.1)
+
+
+def test_games_in_progress_are_not_those_ahead() -> None:
+    """A GPU has places for more games than a worker has ahead; none of them may be empty."""
+    places, begun = 2048, WorkerLoad(finished=100, granted=8192, speed=50.0, parallel_games=2048)
+    balance, decisions = balance_games(Balance(), {"gpu": begun}, 0.0, ahead=200, batch_games=100)
+    assert (decisions["gpu"].lower or begun.granted) - begun.finished >= places + 200
+    later = replace(begun, finished=7000, granted=7000 + places)
+    _, decisions = balance_games(balance, {"gpu": later}, 60.0, ahead=200, batch_games=100)
+    assert decisions["gpu"].lower is None and decisions["gpu"].grant >= 200
