@@ -353,14 +353,14 @@ def learning_settings(
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     evaluations, rating_games = plan_evaluations(games, search)
-    flush = max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, round(minutes * 60 * FLUSH_SHARE, 1)))
+    flush = MOST_FLUSH_SECONDS if is_spread else round(minutes * 60 * FLUSH_SHARE, 1)
     is_muon = competitive and fixed.get("optimizer", "muon") == "muon"
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if is_muon else {}
     return {
         "self_play": {
             "games_per_worker": max(FEWEST_GAMES_AHEAD, per_iteration // 4),
             "cache_positions": 200_000,
-            "flush_seconds": MOST_FLUSH_SECONDS if is_spread else flush,
+            "flush_seconds": max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, flush)),
         },
         "training": {
             "batch_size": min(batch, least),

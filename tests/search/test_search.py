@@ -112,8 +112,8 @@ def busiest_action(naive: NaiveSearch) -> int:
 @pytest.mark.medium
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 @pytest.mark.parametrize("name", GAMES)
-def test_the_compiled_search_visits_the_same_edges_as_a_naive_one(name: str, algorithm: str) -> None:
-    searches = 10
+@pytest.mark.parametrize("searches", [10, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_compiled_search_visits_the_same_edges_as_a_naive_one(name: str, algorithm: str, searches: int) -> None:
     compared = sum(both_searches(name, algorithm, seed) for seed in range(searches))
     assert compared > 0.8 * searches * TREES * moves_of(name, algorithm)  # the others depend on nearly equal scores
 

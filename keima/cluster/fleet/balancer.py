@@ -234,13 +234,12 @@ def _find_stragglers(
     be granted now.
     """
     seconds = ahead * len(workers) / sum(speeds.values()) if workers else 0.0
-    left = {name: worker.not_begun for name, worker in workers.items()}
     return {
         name
-        for name in workers
+        for name, worker in workers.items()
         if seconds > 0
-        and left[name] > STRAGGLER_FACTOR * seconds * speeds[name]
-        and left[name] > SURPLUS * games_ahead[name]
+        and worker.not_begun > STRAGGLER_FACTOR * seconds * speeds[name]
+        and worker.not_begun > SURPLUS * games_ahead[name]
     }
 
 
