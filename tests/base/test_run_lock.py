@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from keima.base import run_lock
 from keima.base.run_lock import RunLock, RunLocked, is_held
 from tests.sources import ROOT
 
@@ -48,11 +49,14 @@ def test_others_can_see_whether_a_process_works_on_a_run(tmp_path: Path) -> None
     assert not is_held(tmp_path)
 
 
-def test_checking_whether_a_process_works_on_a_run_keeps_no_coach_from_it(tmp_path: Path) -> None:
+def test_checking_whether_a_process_works_on_a_run_keeps_no_coach_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     RunLock(tmp_path).close()
     with (tmp_path / "coach.lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as is_held does for a moment
-        threading.Timer(0.03, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        pause = SimpleNamespace(sleep=lambda seconds: fcntl.flock(file, fcntl.LOCK_UN))
+        monkeypatch.setattr(run_lock, "time", pause)
         RunLock(tmp_path).close()
 
 

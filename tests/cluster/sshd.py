@@ -48,8 +48,7 @@ class Sshd:
         self.home = folder / "home"  # of the account on the server
         for each in (self.folder, self.home, self.ssh):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = 0  # until it is started; then always the same
         self.key = self.ssh / "id_ed25519"
         if not self.key.exists():
             keygen(self.key)
@@ -72,36 +71,43 @@ class Sshd:
             file.write(f"{name or f'[127.0.0.1]:{self.port}'} {kind} {blob}\n")
 
     def start(self, *, sftp: str = "internal-sftp", more: str = "", environment: str = "") -> None:
-        config = self.folder / "config"
-        values = {
-            "port": self.port,
-            "folder": self.folder,
-            "home": self.home,
-            "sftp": sftp,
-            "more": more,
-            "environment": environment,
-        }
-        config.write_text(CONFIG.format(**values))
+        values = {"folder": self.folder, "home": self.home, "sftp": sftp, "more": more, "environment": environment}
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(SSHD), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        if not self._comes_to(listens=True):
-            raise TimeoutError(f"sshd does not listen: {self.log}")
+        for _ in range(3):  # somebody else may take a free port first
+            port = self.port or free_port()
+            (self.folder / "config").write_text(CONFIG.format(port=port, **values))
+            if self._comes_to_listen():
+                self.port = port
+                return
+        raise RuntimeError(f"sshd does not listen: {self.log}")
 
-    def _comes_to(self, *, listens: bool) -> bool:
-        """Wait until a server listens at its port, or none does; False if that does not happen."""
+    def _comes_to_listen(self) -> bool:
+        """Start the process, and wait until it listens; False: it has ended."""
+        with (self.folder / "log").open("ab") as log:
+            before = len(self.log)
+            self.process = subprocess.Popen(
+                [str(SSHD), "-D", "-e", "-f", str(self.folder / "config")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until = time.monotonic() + 60
+        while "Server listening on" not in self.log[before:]:
+            if self.process.poll() is not None:
+                return False
+            assert time.monotonic() < until, self.log
+            time.sleep(0.02)
+        return True
+
+    def _wait_until_none_listens(self) -> None:
         until = time.monotonic() + 60
         while time.monotonic() < until:
-            found = False
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                found = True
-            if found == listens:
-                return True
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                return
             time.sleep(0.02)
-        return False
 
     def sessions(self) -> list[int]:
         """Return the processes of its connections: those below the listening one."""
@@ -129,12 +135,17 @@ class Sshd:
             self.process.wait()
             self.process = None
             # The process of a connection keeps the listening socket open for another moment.
-            self._comes_to(listens=False)
+            self._wait_until_none_listens()
 
     def worker(self, **settings: object) -> WorkerSettings:
         """Return the worker's entry in the cluster's settings."""
         named = {"name": "worker1", "host": "127.0.0.1", "port": self.port, "user": getpass.getuser()}
         return WorkerSettings.model_validate({**named, "directory": str(self.folder / "keima"), **settings})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def keygen(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:

@@ -142,8 +142,10 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
 def test_invalid_answers_and_crashes_are_reported_with_engine_game_and_move(
     tmp_path: Path, lines: list[str], complaint: str
 ) -> None:
-    with GtpClient([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=5.0) as engine:
+    with GtpClient([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=60.0) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=0.0)
+        if lines == ["exec sleep 100"]:
+            engine._seconds = 0.5  # not for the greeting, which takes a busy machine longer
         with pytest.raises(EngineFailed, match=f"^False Engine 1.0, {complaint}"):
             follow(player, "C3")
 

@@ -10,6 +10,7 @@ from keima.evaluation.match import make_opening_states
 from keima.games import GAMES, Game, load_game
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.games.go.sgf import SgfGame, read_sgf
+from keima.play.arena import slices
 from keima.play.arena.ladder import (
     build_ladder,
     find_program,
@@ -141,9 +142,17 @@ def test_the_end_of_a_process_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_if_one_engine_fails_the_others_end_too(tmp_path: Path) -> None:
+def test_if_one_engine_fails_the_others_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "END_SECONDS", 60.0)  # a process that is killed leaves its engine
     first, pids = tmp_path / "first", tmp_path / "pids"
-    engine = program(tmp_path, f"echo $$ >> {pids}", f"mkdir {first} 2>/dev/null || exec sleep 300", "sleep 1; exit 3")
+    engine = program(
+        tmp_path,
+        "read line",
+        f"echo $$ >> {pids}",
+        f"mkdir {first} 2>/dev/null || exec sleep 300",
+        f"until [ $(wc -l < {pids}) -ge 2 ]; do sleep 0.05; done",
+        "exit 3",
+    )
     broken = Entrant(name="broken", spec=GtpSpec(command=(str(engine),), move_seconds=1.0))
     with pytest.raises(SliceFailed, match="exit code 3"):
         play_pairs(load_game("go", size=5), broken, RANDOM, games=4, opening_plies=0, seed=1, processes=2)

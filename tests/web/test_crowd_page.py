@@ -19,6 +19,7 @@ from keima.base.run_lock import RunLock
 from keima.cluster.http.door import MACHINES
 from keima.coach.crowd.verdicts import FOLDER, REFUSED, write_refused
 from keima.data.ledger import open_ledger
+from keima.web import crowd_page
 from keima.web.contributors import (
     MIRROR_SECONDS,
     Contribution,
@@ -337,7 +338,8 @@ class CountingRun(PublicRun):
         return found
 
 
-def test_many_visitors_cost_as_much_as_one(run_dir: Path) -> None:
+def test_many_visitors_cost_as_much_as_one(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd_page, "STATE_SECONDS", 1e9)
     run = CountingRun(run_dir)
     guest = Visitor(CrowdPage(run).routes())
     paths = ["/public/state", "/public/contributors", "/public/contributors.csv", "/public/games/130"] * 25

@@ -71,12 +71,14 @@ def test_only_the_requested_moves_are_searched(engine: chess.engine.SimpleEngine
 
 
 def test_an_answer_names_the_move_to_ponder_on_and_pondering_ends_either_way(engine: chess.engine.SimpleEngine) -> None:
-    board, limit = chess.Board(), chess.engine.Limit(white_clock=10, black_clock=10, white_inc=0.1, black_inc=0.1)
-    for hit in (True, False, True):
+    board, clock = chess.Board(), chess.engine.Limit(white_clock=10, black_clock=10, white_inc=0.1, black_inc=0.1)
+    enough = chess.engine.Limit(white_clock=600, black_clock=600, nodes=300)  # for a move to ponder on
+    for hit, limit in ((False, enough), (True, enough), (True, clock)):  # a limit also ends the pondering on its move
         result = engine.play(board, limit, ponder=True)
         assert result.move is not None and result.ponder is not None
         board.push(result.move)
         board.push(result.ponder if hit else next(move for move in board.legal_moves if move != result.ponder))
+    assert engine.play(board, clock, ponder=True).move in board.legal_moves
     assert engine.play(board, chess.engine.Limit(nodes=1)).move in board.legal_moves
 
 

@@ -23,7 +23,7 @@ from tests.small_run import small_settings
 RUN_ID = "run"
 CODE = "0123456789abcdef"
 KEY = "k" * 43
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 @dataclass

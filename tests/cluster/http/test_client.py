@@ -21,7 +21,7 @@ def door(tmp_path: Path) -> Iterator[OpenDoor]:
         yield opened
 
 
-def through(door: OpenDoor, port: int, *, key: str = KEY, seconds: float = 2.0) -> DoorClient:
+def through(door: OpenDoor, port: int, *, key: str = KEY, seconds: float = 30.0) -> DoorClient:
     return door.client(key=key, seconds=seconds, address=f"https://127.0.0.1:{port}")
 
 

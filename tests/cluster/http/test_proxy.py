@@ -94,7 +94,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenDoor]:
         )
         proxy = subprocess.Popen(["nginx", "-p", str(tmp_path), "-c", str(config)], env=dict(os.environ))
         opened.link = Link(f"https://127.0.0.1:{port}/keima", opened.link.secret)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not accepts_connections(port):
             assert time.monotonic() < deadline, (tmp_path / "error.log").read_text()
             time.sleep(0.05)
@@ -102,7 +102,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenDoor]:
         for client in opened.clients:
             client.close()
         proxy.terminate()
-        proxy.wait(10)
+        proxy.wait(120)
 
 
 def test_machines_join_through_a_proxy_in_a_folder_of_its_site(door: OpenDoor, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from keima.cluster.http import server
 from keima.cluster.http.client import DoorRefused
 from tests.cluster.http.open_door import CODE, KEY, OpenDoor, batch_file, open_door, sha256
+from tests.cluster.small_project import wait_until
 
 
 @pytest.fixture
@@ -104,10 +105,19 @@ def test_a_zip_bomb_is_stored_as_bytes_and_never_unpacked(door: OpenDoor) -> Non
 def test_a_head_that_comes_too_slowly_is_cut_and_others_are_answered(
     door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun, begin = list[server.PatientProtocol](), server.PatientProtocol._wait_for_head
+
+    def note(connection: server.PatientProtocol) -> None:
+        begin(connection)
+        begun.append(connection)
+
+    monkeypatch.setattr(server.PatientProtocol, "_wait_for_head", note)
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
     slow = [connect(door) for _ in range(20)]
     for each in slow:
         each.sendall(b"GET /v1/run HTTP/1.1\r\nHost: x\r\n")
+    wait_until(lambda: len(begun) == 20)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 60.0)  # a busy machine may be slow itself
     assert door.client().read_run().code == CODE
     time.sleep(0.8)
     for each in slow:
@@ -126,6 +136,7 @@ def test_one_address_has_only_so_many_connections(tmp_path: Path) -> None:
                 raise ConnectionResetError
         for each in opened:
             each.close()
+        wait_until(lambda: not server._open)
         assert door.client().read_run().code == CODE
 
 
@@ -145,12 +156,12 @@ def test_a_stolen_key_of_another_run_is_no_key_here(door: OpenDoor, tmp_path: Pa
 def test_connections_without_tls_count_too(tmp_path: Path) -> None:
     with open_door(tmp_path / "crowd", connections_per_address=5) as door:
         plain = [socket.create_connection(("127.0.0.1", door.port), timeout=5) for _ in range(5)]
-        time.sleep(0.2)
+        wait_until(lambda: server._open.total() == 5)
         with pytest.raises(OSError), connect(door):
             pass
         for each in plain:
             each.close()
-        time.sleep(0.2)
+        wait_until(lambda: not server._open)
         assert door.client().read_run().code == CODE
 
 

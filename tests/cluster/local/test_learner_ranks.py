@@ -76,7 +76,6 @@ def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_pat
     assert not audit(tmp_path / "2").problems
 
 
-@pytest.mark.timeout(120)
 def test_ranks_meet_in_a_process_whose_earlier_ranks_have_not_met(tmp_path: Path) -> None:
     place = RankInfo(rank=0, world_size=2, local_rank=0, master_addr="127.0.0.1")
     store = make_file_store(tmp_path, 2)

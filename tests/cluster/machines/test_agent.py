@@ -131,10 +131,9 @@ def test_polls_are_answered_while_a_slow_command_is_carried_out(there: AgentTran
     results: list[bool] = []
 
     def poll() -> None:
-        if len(results) < 3:
-            results.append(seen(there)[0]["mine"])
-            if len(results) == 3:
-                release()
+        if not results:
+            results.extend(seen(there)[0]["mine"] for _ in range(3))
+            release()
 
     ask_if_alive(there, "worker1")
     there.meanwhile = poll

@@ -84,9 +84,11 @@ WAIT_ALIKE = {"get", "names", "put", "remove"}  # as long as "put much", on a ma
     ],
 )
 def test_every_call_notices_a_lost_machine(server: Sshd, how: signal.Signals, call: str) -> None:
-    transport = connect(server.worker(), host_key_policy="strict", seconds=LOST_AFTER)
+    (server.folder / "keima").mkdir()
+    (server.folder / "keima/old").write_bytes(bytes(5 * 2**20))
+    seconds = 30.0 if how == signal.SIGKILL else LOST_AFTER  # a killed one is noticed at once
+    transport = connect(server.worker(), host_key_policy="strict", seconds=seconds)
     try:
-        transport.put(bytes(5 * 2**20), "old")
         server.signal(how)
         with pytest.raises(Unreachable, match="worker1: "):
             CALLS[call](transport)
@@ -247,7 +249,7 @@ def test_only_a_few_connections_by_way_of_one_machine_are_made_at_a_time(
     reached: list[int] = []
 
     def reach_it(number: int) -> None:
-        reach(server.worker())
+        reach(server.worker(), login_seconds=240.0)  # the last one waits for all others
         reached.append(number)
 
     with running_sshd(tmp_path / "server", user, more="MaxStartups 5:100:5") as server:
@@ -381,18 +383,15 @@ def test_received_parts_are_not_sent_again(server: Sshd, share: float) -> None:
 def test_an_interrupted_put_is_continued(server: Sshd) -> None:
     data = os.urandom(48 * 2**20)
     part = server.folder / "keima/model.part"
-    transport = connect(server.worker(), host_key_policy="strict", seconds=5.0)
+    transport = connect(server.worker(), host_key_policy="strict", seconds=30.0)
 
     def cut() -> None:
-        while not part.exists() or part.stat().st_size < 2**20:
-            time.sleep(0.001)
-        server.signal(signal.SIGKILL)
+        if part.exists() and part.stat().st_size >= 2**20:
+            server.signal(signal.SIGKILL)
 
-    cutting = threading.Thread(target=cut)
-    cutting.start()
+    transport.meanwhile = cut  # nothing more is sent while it looks for the processes
     with pytest.raises(Unreachable):
         transport.put(data, "model")
-    cutting.join()
     transport.close()
     there = part.stat().st_size
     again = connect(server.worker(), host_key_policy="strict")

@@ -304,14 +304,15 @@ def test_a_silent_agent_is_waited_for_a_bounded_time(
     agent(server.key)
     silent = SilentAgent(tmp_path / "silent", lists=os.environ["SSH_AUTH_SOCK"] if lists else "")
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "silent"))
-    monkeypatch.setattr("keima.cluster.ssh.wire.AGENT_SECONDS", 2.0)
+    monkeypatch.setattr("keima.cluster.ssh.wire.AGENT_SECONDS", 60.0 if lists else 2.0)
+    monkeypatch.setattr("keima.cluster.ssh.wire.SIGNING_SHARE", 0.1)
     try:
         reach(server.worker())  # it is never asked
         server.key.unlink()
         with pytest.raises(
             Refused, match="SSH agent has a key, but does not sign" if lists else "SSH agent does not answer"
         ) as refused:
-            connect(server.worker(), host_key_policy="strict", login_seconds=7.0)
+            connect(server.worker(), host_key_policy="strict", login_seconds=20.0)
         assert "ssh-add -l" in refused.value.remedy
     finally:
         silent.close()
@@ -397,7 +398,7 @@ def test_a_machine_behind_two_others_is_reached(three: list[Sshd], user: Path, w
     machine = three[2].worker(host="three", port=None, proxy_jump="one,two" if way == "in the settings" else None)
     reach(machine)
     assert all("Accepted publickey" in server.log for server in three)
-    transport = connect(machine, host_key_policy="strict", seconds=3.0)
+    transport = connect(machine, host_key_policy="strict", seconds=30.0)
     try:
         data = os.urandom(3 * 2**20)
         transport.put(data, "a")
@@ -453,12 +454,13 @@ def test_a_machine_behind_a_proxy_command_is_reached(server: Sshd, user: Path) -
     )
     machine = server.worker(host="box", directory="relayed")
     reach(machine)
-    transport = connect(machine, host_key_policy="strict", seconds=3.0)
+    transport = connect(machine, host_key_policy="strict", seconds=30.0)
     data = os.urandom(3 * 2**20)
     transport.put(data, "a")
     assert transport.get("a", LIMIT) == data
     pid = int((user / f"box-{machine.user}-%").read_text())
     assert not gone(pid)
+    transport._channel.settimeout(3.0)
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Unreachable):
         transport.get("a", LIMIT)
@@ -487,7 +489,7 @@ def test_a_failing_proxy_command_is_reported(server: Sshd, user: Path) -> None:
     }.items():
         config.write_text(f"Host *\n  ProxyCommand {command}\n")
         with pytest.raises(Unreachable, match=said):
-            connect(server.worker(), host_key_policy="strict", login_seconds=2.0)
+            connect(server.worker(), host_key_policy="strict", login_seconds=2.0 if command == "sleep 60" else 60.0)
     config.write_text("Host *\n  ProxyCommand relay %C\n")
     assert "%C, which is not supported" in str(refusal(server.worker()))
     config.write_text("Host *\n  ProxyCommand none\n  ProxyJump nowhere\n")

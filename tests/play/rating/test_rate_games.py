@@ -1,6 +1,5 @@
 """Which games a rating plays next, and that they are neither repeated nor lost."""
 
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,11 +99,18 @@ def make_match(folder: Path, rungs: list[Rung], *, seconds: float = 1.0, **optio
     )
 
 
+@pytest.fixture
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch takes REPORT_SECONDS, also on a busy machine."""
+    monkeypatch.setattr(rate_games, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
 def count_games(result: LadderResult) -> dict[str, int]:
     return {each.rung.name: each.points.games for each in result.games}
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("standing_clock")
 def test_a_longer_call_continues_and_a_repeated_one_plays_nothing(tmp_path: Path) -> None:
     rungs = [rung("random", 0), rung("mcts", 300, MctsSpec(playouts=50))]
     first = rate_on_ladder(make_match(tmp_path, rungs))
@@ -117,9 +123,8 @@ def test_a_longer_call_continues_and_a_repeated_one_plays_nothing(tmp_path: Path
 
 
 @pytest.mark.medium
-def test_an_engine_that_fails_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = count(0.0, 0.05)  # starting the processes takes a busy machine longer than all games may
-    monkeypatch.setattr(rate_games, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+@pytest.mark.usefixtures("standing_clock")
+def test_an_engine_that_fails_is_left_out_with_the_reason(tmp_path: Path) -> None:
     broken = rung("broken", 100, GtpSpec(command=("/no/such/engine",), move_seconds=1.0))
     result = rate_on_ladder(make_match(tmp_path, [rung("random", 0), broken]))
     assert list(count_games(result)) == ["random"] and result.rating
