@@ -1,4 +1,4 @@
-"""How an iteration's time is spent: the phases of the Coach, and workers that have no games to play."""
+"""How an iteration's time is spent: the phases of the Coach, and workers that have fewer games than they could play."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -34,10 +34,9 @@ class Waiting:
         self._phase, self._since = phase, now
 
     def count_waiting(self, workers: Sequence[WorkerStatus]) -> None:
-        """Count the time since the last call for the workers that wait now; call it about once a second."""
+        """Count the time since the last call for places for games that are empty; call it about once a second."""
         now = self._clock()
-        waiting = sum(worker.activity == "waiting" for worker in workers)
-        self._workers += (now - self._seen) * waiting / max(1, len(workers))
+        self._workers += (now - self._seen) * sum(worker.idle for worker in workers) / max(1, len(workers))
         self._seen = now
 
     def report(self) -> WaitReport:

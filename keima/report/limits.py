@@ -13,15 +13,17 @@ LEAST_DISK = 10**9  # bytes
 DISK_PHASE = "waiting for space on the disk"  # of the Coach
 NO_LONGER_PLAYS = ("error", "ended")
 MANY_WAIT = 0.5  # of the workers
+MANY_EMPTY = 0.2  # of all places for games
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeShares:
-    """How the main node spent the last iterations: the shares add up to 1."""
+    """How the main node spent the last iterations: the first three add up to 1."""
 
     games: float  # waiting for games
     learning: float
     evaluating: float
+    idle: float  # of the workers' time, not of the main node's: places for games were empty
     seconds: float  # of an iteration, on average
 
 
@@ -48,12 +50,14 @@ def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
         return None
     learning = sum(row.get("waits/learning", row.get("learner/seconds", 0.0)) for row in recent[1:]) / seconds
     evaluating = sum(row.get("waits/evaluation", row.get("evaluation/seconds", 0.0)) for row in recent[1:]) / seconds
+    idle = sum(row.get("waits/learner", 0.0) for row in recent[1:]) / seconds
     busy = max(1.0, learning + evaluating)
     learning, evaluating = learning / busy, evaluating / busy
     return TimeShares(
         games=1 - learning - evaluating,
         learning=learning,
         evaluating=evaluating,
+        idle=idle,
         seconds=seconds / (len(recent) - 1),
     )
 
@@ -70,7 +74,9 @@ def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free:
     found = [*_disk_limits(now, disk_free), *_lost_worker_limits(now.workers)]
     if now.network:
         found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.network, shares)]
-    return [*found, *([_largest_time_share(now, shares)] if shares else [])]
+    if shares:
+        found += [*_empty_place_limits(now, shares), _largest_time_share(now, shares)]
+    return found
 
 
 def _disk_limits(now: ProgressReport, disk_free: int | None) -> list[Limit]:
@@ -114,6 +120,25 @@ def _network_limits(now: ProgressReport, network: ClusterNetwork, shares: TimeSh
         remedy = "raise training.games_per_iteration, which publishes fewer models, or lower distributed.sync_interval"
         found.append(Limit(who="network", what=what, remedy=remedy))
     return found
+
+
+def _empty_place_limits(now: ProgressReport, shares: TimeShares) -> list[Limit]:
+    """Return that workers play fewer games at once than they could while the learner waits for games.
+
+    Meant to be idle are workers with different weights or, without load balancing, with equal shares; and all of them
+    while a synchronous run learns and evaluates.
+    """
+    too_idle = shares.idle - shares.learning - shares.evaluating
+    has_weights = len({worker.weight for worker in now.workers}) > 1
+    has_equal_shares = len(now.workers) > 1 and len({worker.share for worker in now.workers}) == 1
+    if too_idle < MANY_EMPTY or has_weights or (now.network and has_equal_shares):
+        return []
+    what = f"{format_percent(shares.idle)} of the workers' places for games are empty, and the learner waits for games"
+    remedy = (
+        "raise self_play.games_per_worker, or training.games_per_iteration in synchronous mode, to a multiple of the "
+        "parallel games"
+    )
+    return [Limit(who="workers", what=what, remedy=remedy)]
 
 
 def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:

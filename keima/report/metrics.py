@@ -235,9 +235,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="waits/learner",
-        title="Waited for learner",
+        title="Idle workers",
         format=format_duration,
-        help="time that the average worker had no games to play, because the learner was behind",
+        help="time that the average place for a game was empty: the learner is behind, or grants too few games",
     ),
     Metric(
         name="waits/evaluation",

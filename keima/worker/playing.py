@@ -158,6 +158,7 @@ class Playing:
             self._waiting_moves -= batch.num_positions
             del self.waiting[: len(records)]
             self._spooled = max(0, self._spooled - len(records))
+            self._waiting_since = self.clock()  # the games that are left have just ended
             if not self.waiting:
                 self._spool.clear()
 

@@ -6,8 +6,9 @@ from typing import Any
 from keima.base.reports.worker_status import WorkerStatus
 from keima.worker.worker_folder import Heartbeat
 
-# What both have under one name, and with one meaning; a new field is declared there, and needs no line here.
-SAME = ({*Heartbeat.model_fields, "core_hours"} - {"state", "note"}) & {each.name for each in fields(WorkerStatus)}
+# What both have under one name, and with one meaning: a new field needs no line here, a property does.
+OF_HEARTBEATS = {*Heartbeat.model_fields, "core_hours", "idle"} - {"state", "note"}
+SAME = OF_HEARTBEATS & {each.name for each in fields(WorkerStatus)}
 
 
 def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> WorkerStatus:

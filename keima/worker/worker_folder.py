@@ -137,6 +137,15 @@ class Heartbeat(Message):
         """The processor time in core hours."""
         return self.processor_seconds / 3600
 
+    @property
+    def idle(self) -> float:
+        """The share of its places for games of its own that are empty; 1: it waits for games."""
+        if self.state == "waiting":
+            return 1.0
+        if self.state != "playing" or self.job or not self.parallel_games:
+            return 0.0
+        return min(1.0, max(0.0, 1 - (self.begun - self.finished) / self.parallel_games))
+
 
 class ProcessorTime(Message):
     """The processor time of a worker's processes for a run.

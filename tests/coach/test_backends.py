@@ -20,6 +20,7 @@ from keima.coach.backends.backend import FolderBackend, InlineBackend, SelfPlayB
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.data.records import GameBatch, decode_batch
 from keima.data.verify import verify_batch
+from keima.worker.worker_folder import Heartbeat
 from tests.cluster.conftest import no_local_stream_is_left
 from tests.cluster.hosted_fleet import LOWER, PLAYS, open_client
 from tests.cluster.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
@@ -164,6 +165,13 @@ def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend
     shares = backend.plan_grants(dict.fromkeys(backend.workers, 15), 40)
     assert shares == dict.fromkeys(backend.workers, 40 + 10 - 15), "a batch of ten may wait"
     assert not any(backend.plan_grants(dict.fromkeys(backend.workers, 15), 0).values())
+
+
+def test_a_fast_worker_has_games_ahead_for_the_seconds_until_its_next_grant(tmp_path: Path) -> None:
+    backend = FolderBackend(tmp_path, ["gpu"], game=GAME, settings=small_settings(tmp_path), run_id="run")
+    beat = Heartbeat(run_id="run", worker="gpu", beat=1, pid=1, state="playing", parallel_games=8, speed=300.0)
+    backend.folders["gpu"].write_heartbeat(beat)
+    assert backend.plan_grants({"gpu": 0}, 40) == {"gpu": 900 + 8 + 10}
 
 
 @pytest.mark.medium

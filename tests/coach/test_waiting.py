@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
@@ -16,10 +18,10 @@ def test_seconds_of_each_phase_and_of_workers_without_games_are_added_up_once() 
     assert waiting.report().learning == 1.0  # the phase goes on
 
 
-def test_workers_that_wait_count_by_their_share() -> None:
+def test_empty_places_for_games_count_by_their_share() -> None:
     now = 0.0
     waiting = Waiting(lambda: now)
-    workers = [worker(activity=activity) for activity in ("waiting", "playing", "playing", "waiting")]
+    workers = [replace(worker(), idle=idle) for idle in (1.0, 0.0, 0.5, 0.5)]
     now += 3.0
     waiting.count_waiting(workers)
     now += 1.0

@@ -75,6 +75,24 @@ def test_workers_that_wait_for_the_learner_are_counted() -> None:
     assert "2 of 3 workers wait for it" in of("learner", found).what
 
 
+def test_empty_places_for_games_are_named_unless_they_are_meant_to_be() -> None:
+    def is_named(learning: float, idle: float, *weights: float, shares: tuple[float, ...] = ()) -> bool:
+        workers = tuple(replace(worker(number), weight=weight) for number, weight in enumerate(weights))
+        now = progress(5, workers=workers)
+        if shares:
+            far = [replace(each, share=share) for each, share in zip(workers, shares, strict=True)]
+            now = replace(clustered(), workers=tuple(far))
+        times = [{**row, "waits/learner": idle} for row in rows(learning=learning)]
+        found = find_limits(now, times, disk_free=None)
+        return any("69.0 % of the workers' places" in each.what for each in found)
+
+    assert is_named(30.0, 69.0, 1.0, 1.0)
+    assert not is_named(90.0, 69.0, 1.0, 1.0), "they wait for a learner that is behind"
+    assert not is_named(30.0, 69.0, 1.0, 0.5), "a machine is to be spared"
+    assert is_named(30.0, 69.0, 1.0, 1.0, shares=(0.4, 0.6))
+    assert not is_named(30.0, 69.0, 1.0, 1.0, shares=(0.5, 0.5)), "without load balancing the slowest sets the pace"
+
+
 def test_what_stands_still_comes_first() -> None:
     now = replace(progress(5, workers=(worker(0, activity="error", error="it died"), worker(1))))
     found = find_limits(now, rows(learning=10.0), disk_free=5 * 10**8)

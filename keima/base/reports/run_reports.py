@@ -147,7 +147,7 @@ class WaitReport:
     """Who waited for whom in one iteration, in seconds."""
 
     games: float  # the learner waited for games
-    learner: float  # the mean worker had no games to play: it waited for the learner
+    learner: float  # the mean place for a game at a worker was empty
     evaluation: float  # the learner waited for a measurement of strength
     learning: float  # the learner learned
 

@@ -21,6 +21,7 @@ class WorkerStatus:
     # What its process says.
     activity: str = "starting"  # compiling, playing, evaluating (evaluation games), waiting, error, ended
     error: str = ""  # what keeps it from playing
+    idle: float = 0.0  # share of its places for games that are empty; 1: it waits for games
     model_version: int = 0  # the version it plays with; 0 before the first
     games_per_second: float = 0.0
     evaluations_per_second: float = 0.0

@@ -26,6 +26,7 @@ from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, Tick,
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
+from keima.coach.backends.backend import RESERVE_SECONDS
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 CLOSE_SECONDS = 20.0  # for all machines to deliver their finished games at the end of a run
 PATIENCE_SECONDS = 5.0  # for their threads to end after that
 DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
+CROWD_ANSWER_SECONDS = 40.0  # until a worker from outside, which reports every 2 to 20 s, has an answer
 SHARES_SECONDS = 60.0  # between two log lines about shares
 
 
@@ -418,14 +420,17 @@ class Fleet:
             if can_play and heartbeat and not is_leaving and self._assignments.has_account(worker.name):
                 account = self._assignments.account(worker.name)
                 finished = max(heartbeat.finished, account.delivered)
-                if is_crowd_worker(worker.name):  # only what has come counts
-                    finished = account.delivered
+                answer_seconds = 2 * self._settings.distributed.heartbeat_seconds + RESERVE_SECONDS
+                if is_crowd_worker(worker.name):  # only what has come counts, and a batch that may be on its way
+                    finished = min(finished, account.delivered + self._settings.distributed.batch_size)
+                    answer_seconds = CROWD_ANSWER_SECONDS
                 loads[worker.name] = WorkerLoad(
                     finished=min(finished, account.granted),  # a worker cannot claim more than it was granted
                     granted=account.granted,
                     speed=heartbeat.speed,
                     parallel_games=heartbeat.parallel_games,
                     weight=self._machine_weight(thread),
+                    answer_seconds=answer_seconds,
                 )
         return loads
 

@@ -28,6 +28,7 @@ STRAGGLER_FACTOR = 3.0  # a straggler takes this many times as long as the other
 SURPLUS = 2.0  # ... and has this many times the games that it would be granted now
 MIN_GRANT = 1 / 16  # of what a worker may have ahead; it gets no smaller grant
 FORGET_SECONDS = 86_400.0  # after which the speed of a worker that stays away is not remembered
+MOST_RESERVE = 16  # times the mean number of games ahead: more no worker gets for the speed alone that it claims
 START_GAMES = 4  # games for each parallel game of a worker before it has been measured
 FREE = 0.999  # a worker that plays at least this part of the time is not paced
 
@@ -41,6 +42,7 @@ class WorkerLoad:
     speed: float = 0.0  # games per second at full load; 0: not measured yet
     parallel_games: int = 0  # 0: unknown
     weight: float = 1.0
+    answer_seconds: float = 0.0  # until it has the answer to what it says; its games ahead last so long at least
 
     @property
     def not_begun(self) -> int:
@@ -205,8 +207,8 @@ def _compute_games_ahead(
     ahead: int,
     batch_games: int,
 ) -> dict[str, int]:
-    """Return how many games each worker may have ahead: by its claim, but at least a batch and one game for each of its
-    parallel games, unless that takes far too long.
+    """Return how many games each worker may have ahead: by its claim, but at least what it plays until it has an
+    answer, and a batch and one game for each of its parallel games, unless that takes far too long.
 
     An unmeasured worker gets several games for each of its parallel games. With one each, some would wait for the next
     grant, and a worker that waits cannot measure its speed.
@@ -221,8 +223,12 @@ def _compute_games_ahead(
         for name, worker in workers.items()
     }
     bearable = {name: max(1, round(STRAGGLER_FACTOR * seconds * speeds[name])) for name in workers}
+    reserves = {
+        name: min(MOST_RESERVE * ahead, math.ceil(worker.answer_seconds * speeds[name]))
+        for name, worker in workers.items()
+    }
     return {
-        name: max(shares[name], min(least[name], bearable[name])) if name in measured else least[name]
+        name: max(shares[name], reserves[name], min(least[name], bearable[name])) if name in measured else least[name]
         for name in workers
     }
 

@@ -6,6 +6,7 @@ backend.
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,8 @@ from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run
 
 log = logging.getLogger(__name__)
+
+RESERVE_SECONDS = 3.0  # of play that a worker has ahead at least: a grant may take so long
 
 
 class SelfPlayBackend(Protocol):
@@ -104,7 +107,10 @@ class FolderBackend:
         workers: the workers that may be granted games.
         folders: the folder of each worker.
         assignments: the assignments of the workers.
+        reserve_seconds: of play that a worker has ahead at least.
     """
+
+    reserve_seconds = RESERVE_SECONDS
 
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
         self.root = root
@@ -134,16 +140,18 @@ class FolderBackend:
             self.assign(worker)
 
     def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """See ``SelfPlayBackend``; all workers have as many games ahead, whatever their speed.
+        """See ``SelfPlayBackend``; all workers have as many games ahead, but fast ones at least for a few seconds.
 
         Outstanding are also the games that a worker plays side by side, and those that wait until their batch is full.
         If these counted, a worker with few games ahead would begin no others until all of them have ended.
         """
         if ahead == 0:
             return dict.fromkeys(self.workers, 0)
-        beats = self.heartbeats()
-        busy = {name: self._batch_games + (beat.parallel_games if beat else 0) for name, beat in beats.items()}
-        return {worker: max(0, ahead + busy[worker] - outstanding[worker]) for worker in self.workers}
+        wanted = {}
+        for worker, beat in self.heartbeats().items():
+            reserve, playing = (math.ceil(self.reserve_seconds * beat.speed), beat.parallel_games) if beat else (0, 0)
+            wanted[worker] = max(ahead, reserve) + playing + self._batch_games
+        return {worker: max(0, wanted[worker] - outstanding[worker]) for worker in self.workers}
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``."""
@@ -241,6 +249,8 @@ class InlineBackend(FolderBackend):
     Args:
         cycles: steps of play in each call of ``collect``.
     """
+
+    reserve_seconds = 0.0  # grants do not depend on time
 
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)

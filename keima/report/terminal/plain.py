@@ -59,7 +59,7 @@ def _losses_text(learner: LearnerReport) -> str:
 def _waits_text(waits: WaitReport) -> str:
     waited = [
         f"learner {format_duration(waits.games)} for games",
-        f"workers {format_duration(waits.learner)} for the learner",
+        f"workers {format_duration(waits.learner)} for the Coach",
         f"both {format_duration(waits.evaluation)} for strength",
     ]
     seconds = (waits.games, waits.learner, waits.evaluation)

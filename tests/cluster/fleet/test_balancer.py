@@ -97,6 +97,15 @@ def test_every_worker_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
     assert [decision.grant for decision in decide(workers, ahead=50, batch_games=40).values()] == [107, 64, 40]
 
 
+def test_a_fast_worker_has_games_ahead_for_the_seconds_until_its_next_grant() -> None:
+    workers = {
+        name: WorkerLoad(finished=0, granted=0, speed=speed, parallel_games=64, answer_seconds=7.0)
+        for name, speed in (("gpu", 300.0), ("old", 1.0), ("liar", 1e9))
+    }
+    grants = {name: each.grant for name, each in decide(workers).items()}
+    assert grants == {"gpu": 2100, "old": 7, "liar": 16 * 200}
+
+
 def test_a_batch_that_would_take_a_slow_worker_three_times_as_long_as_the_others_is_not_granted() -> None:
     workers = {
         "fast": WorkerLoad(finished=0, granted=0, speed=10.0),
