@@ -35,6 +35,7 @@ from keima.base.random import seed_stream
 from keima.coach.proposal import propose_settings, proposed_config, simulations_per_move
 from keima.config.flags import number, whole
 from keima.config.load import apply_overrides
+from keima.config.sections.training import TrainingSettings
 from keima.evaluation.elo import PairResult, rate_players
 from keima.evaluation.strength import ANCHOR
 from keima.games import Game, load_game
@@ -116,6 +117,7 @@ def write_settings(trial: Trial, folder: Path, minutes: float) -> None:
     given = {
         "network": {"blocks": trial.blocks, "channels": trial.channels},
         "search": {"num_simulations": trial.simulations},
+        "training": {"samples_per_position": TrainingSettings().samples_per_position},  # however fast the learner is
     }
     report = examine_game(trial.name, folder)
     proposal = propose_settings(_load_game(trial.name), report, minutes=minutes, given=given)

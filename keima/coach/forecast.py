@@ -119,9 +119,10 @@ def refine_law(law: Law, measured: Sequence[Measurement]) -> Law:
     """Return the law of a game after a run of it that has measured its strength at least twice."""
     mean, covariance = _fit(law, measured)
     _, slope_spread, decay_spread = np.sqrt(np.diag(covariance))
+    sign = math.copysign(1.0, law.slope)  # a short or noisy run may seem to get weaker
     return replace(
         law,
-        slope=float(mean[1]),
+        slope=sign * max(0.0, sign * float(mean[1])),
         slope_spread=float(slope_spread),
         decay=float(mean[2]),
         decay_spread=float(decay_spread),

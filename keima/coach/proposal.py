@@ -7,7 +7,7 @@ docs/results: Connect Four for 28 minutes on two cores with AVX-512, Go on 7 x 7
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
 from keima.config.sections.network import GROWING_TYPES, NetworkSettings
 from keima.config.sections.search import SearchSettings
-from keima.config.sections.self_play import SelfPlaySettings
-from keima.config.sections.training import TrainingSettings
+from keima.config.sections.training import TrainingSettings, WindowSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_in_process
+from keima.learning.speed import count_learner_threads, measure_learning_speed
 from keima.networks.inference.evaluator import Evaluator, count_gpus, use_threads
 from keima.networks.network import build_network
 from keima.self_play.tuning import measure_self_play_speed
@@ -64,16 +64,15 @@ ENOUGH_GAMES = 60_000
 FEW_GAMES, FEW_GAMES_SIMULATIONS = 8_000, 96
 FULL_SHARE, CHEAP_SHARE = 0.25, 0.25  # of moves with a full search; of its simulations, those of the other moves
 FEWEST_SIMULATIONS, MOST_SIMULATIONS = 48, 128
+# Where more games are played than the learner can learn from, so that workers would have to wait for it: up to as many
+# simulations as AlphaZero had (Silver et al. 2018), and if that is not enough, fewer samples of a position.
+MOST_SIMULATIONS_OF_MANY, FEWEST_SAMPLES = 800, 1.0
 FEW_SIMULATIONS = 32  # where every move is searched fully
 # Games for each that would be played if every simulation needed an evaluation and games were as long as random ones:
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 FEWEST_GAMES_AHEAD = 100  # of each worker, so that no place for a game is empty
-# Share of a run that a finished game waits at most for its batch to fill, within bounds in seconds: the learner of a
-# short run waits less for its first games, and a long one has fewer files. Other machines, of which there may be many,
-# wait for as long as they may.
-FLUSH_SHARE, FEWEST_FLUSH_SECONDS, MOST_FLUSH_SECONDS = 1 / 200, 2.0, SelfPlaySettings().flush_seconds
 # Positions of an optimizer step, and about how many steps that leaves for a run: a short one learns more by many small
 # steps, but a position costs twice the time in batches of 32 as in batches of 128. With the window below, Othello is 54
 # Elo stronger with 5,400 steps of 64 positions than with 2,500 of 128; 9x9 Go is as strong with 6,700 steps of 32 as
@@ -132,6 +131,8 @@ class Proposal:
     games_per_second: float
     games: int  # until a network plays sensibly
     players: Players
+    learning_speed: float = math.inf  # positions per second that can be learned while games are played
+    is_learner_slow: bool = False  # so that there are more simulations, or fewer samples of a position
 
     @property
     def hours(self) -> float:
@@ -171,36 +172,57 @@ def propose_settings(
     blocks, channels = fixed_network.get("blocks", blocks), fixed_network.get("channels", channels)
     size = make_room_to_grow((blocks, channels), fixed_network)
     evaluations = speed if size == REFERENCE else players.whole_cores * speeds.measure(search, size)
-    simulations = max(choose_simulations(report, evaluations * minutes * 60), fixed_search.get("cheap_simulations", 1))
-    search = search_settings(game, report, fixed_search.get("num_simulations", simulations), given=fixed_search)
-    games_per_second = evaluations / evaluations_per_game(search, report)
-    return Proposal(
-        settings={
-            "network": network_settings(game, size, type=fixed_network.get("type", "resnet")),
-            "search": search,
-            **learning_settings(
-                game,
-                report,
-                search,
-                games=games_per_second * minutes * 60,
-                minutes=minutes,
-                is_spread=players.machines > 0,
-                fixed=given.get("training", {}),
-            ),
-        },
-        minutes=minutes,
-        games_per_second=games_per_second,
-        games=games,
-        players=players,
-    )
+    simulations = choose_simulations(report, evaluations * minutes * 60, given=fixed_search)
+    simulations = max(simulations, fixed_search.get("cheap_simulations", 1))
+    network = network_settings(game, size, type=fixed_network.get("type", "resnet"))
+
+    def propose(simulations: int, training: Mapping[str, Any]) -> Proposal:
+        search = search_settings(game, report, fixed_search.get("num_simulations", simulations), given=fixed_search)
+        games_per_second = evaluations / evaluations_per_game(search, report)
+        learning = learning_settings(
+            game,
+            report,
+            search,
+            games=games_per_second * minutes * 60,
+            fixed=training,
+        )
+        return Proposal(
+            settings={"network": network, "search": search, **learning},
+            minutes=minutes,
+            games_per_second=games_per_second,
+            games=games,
+            players=players,
+        )
+
+    fixed = given.get("training", {})
+    proposal = propose(simulations, fixed)
+    most = speeds.measure_learning({**network, **fixed_network}, {**proposal.settings["training"], **fixed}, players)
+    needed = samples_per_second(proposal, report)
+    if needed > most:
+        many = max(simulations, min(MOST_SIMULATIONS_OF_MANY, math.ceil(simulations * needed / most / 8) * 8))
+        fixed = {"batch_size": proposal.settings["training"]["batch_size"], **fixed}  # of which it is so fast
+        proposal = propose(many, fixed)
+        still = samples_per_second(proposal, report)
+        if still > most and "samples_per_position" not in fixed:
+            fewer = max(FEWEST_SAMPLES, SAMPLES_PER_POSITION * most / still)
+            proposal = propose(many, {**fixed, "samples_per_position": math.floor(10 * fewer) / 10})
+    return replace(proposal, learning_speed=most, is_learner_slow=needed > most)
+
+
+def samples_per_second(proposal: Proposal, report: GameReport) -> float:
+    """Return how many positions per second are to be learned, with repetition."""
+    share = proposal.settings["search"]["full_search_probability"]
+    repeated = proposal.settings["training"]["samples_per_position"]
+    return float(proposal.games_per_second * report.mean_plies * share * repeated)
 
 
 class CoreSpeeds:
-    """How fast a core of this machine plays a game, by the size of the network; each is measured once."""
+    """How fast this machine plays a game and learns, by the size of the network; each is measured once."""
 
     def __init__(self, game: Game) -> None:
         self._game = game
         self._measured: dict[tuple[int, int], float] = {}
+        self._learning: dict[tuple[str, int, int], float] = {}
 
     def measure(self, search: Mapping[str, Any], size: tuple[int, int]) -> float:
         """Return evaluations per second of self-play on one core, with an untrained network."""
@@ -212,6 +234,32 @@ class CoreSpeeds:
                 self._game, evaluator, SearchSettings(**search), PARALLEL_GAMES
             )
         return self._measured[size]
+
+    def measure_learning(self, network: Mapping[str, Any], training: Mapping[str, Any], players: Players) -> float:
+        """Return the positions per second that the learner can take while games are played; infinite where that is
+        unknown: several processes learn, the network is the user's own, or the device is not here. It is also infinite
+        where nothing is learned meanwhile.
+        """
+        is_unknown = training.get("learner", {}).get("ranks", 1) > 1 or {"module", "options"} & network.keys()
+        if is_unknown or is_own(network.get("type", "")) or not training.get("asynchronous", True):
+            return math.inf
+        cores, batch = count_usable_cores(), training["batch_size"]
+        threads = training.get("threads", "auto")
+        if threads == "auto":
+            threads = count_learner_threads(cores, is_spread=players.machines > 0, asynchronous=True)
+        shape = NetworkSettings(**network)
+        key = (shape.model_dump_json(), batch, threads)
+        if key not in self._learning:
+            use_threads(threads)
+            names = ("device", "optimizer", "mixed_precision")
+            options = {name: training[name] for name in names if name in training}
+            settings = TrainingSettings(batch_size=batch, window=WindowSettings(min_positions=batch), **options)
+            try:
+                self._learning[key] = measure_learning_speed(self._game, shape, settings)
+            except ValueError:  # the settings are for a machine with another device
+                self._learning[key] = math.inf
+        left = (1 - WORKER_SHARE) * (1 if players.gpus else cores / threads)
+        return self._learning[key] * (1.0 if players.machines else min(1.0, left))
 
 
 def evaluations_per_game(search: Mapping[str, Any], report: GameReport) -> float:
@@ -268,11 +316,13 @@ def network_settings(game: Game, size: tuple[int, int], *, type: str = "resnet")
     return settings
 
 
-def choose_simulations(report: GameReport, evaluations: float) -> int:
-    """Return the simulations of a full search, for so many evaluations in the run."""
-    if searches_all_fully(report):
+def choose_simulations(report: GameReport, evaluations: float, *, given: Mapping[str, Any] | None = None) -> int:
+    """Return the simulations of a full search, for so many evaluations in the run and a search that is partly given."""
+    given = given or {}
+    if searches_all_fully(report, given):
         return FEW_SIMULATIONS
-    per_game = report.mean_moves * (FULL_SHARE + (1 - FULL_SHARE) * CHEAP_SHARE) / GAMES_SHARE
+    share = given.get("full_search_probability", FULL_SHARE)
+    per_game = report.mean_moves * (share + (1 - share) * CHEAP_SHARE) / GAMES_SHARE
     many, few = (evaluations / (games * per_game) for games in (ENOUGH_GAMES, FEW_GAMES))
     full = many if report.sudden >= SUDDEN else max(many, min(few, FEW_GAMES_SIMULATIONS))
     return max(FEWEST_SIMULATIONS, min(MOST_SIMULATIONS, round(full / 8) * 8))
@@ -282,15 +332,16 @@ def search_settings(
     game: Game, report: GameReport, simulations: int, *, given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the search with so many simulations for a move that is learned; what is ``given`` wins."""
+    given = given or {}
     settings: dict[str, Any] = {
         "num_simulations": simulations,
         "cheap_simulations": max(1, int(simulations * CHEAP_SHARE)),
-        "full_search_probability": 1.0 if searches_all_fully(report) else FULL_SHARE,
+        "full_search_probability": 1.0 if searches_all_fully(report, given) else FULL_SHARE,
         "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),  # Silver et al. 2018
         "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
         "opening_random_moves": choose_opening_moves(game, report),
     }
-    if report.branching > WIDE:
+    if searches_by_gumbel(report, given):
         settings["algorithm"] = "gumbel"
     if game.num_players == 2:
         plies = lookahead_plies(game, report)
@@ -301,13 +352,18 @@ def search_settings(
         settings["resignation"] = {
             "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.2,
         }  # fmt: skip
-    apply_overrides(settings, dict(flatten(given or {})))
+    apply_overrides(settings, dict(flatten(given)))
     return settings
 
 
-def searches_all_fully(report: GameReport) -> bool:
+def searches_all_fully(report: GameReport, given: Mapping[str, Any]) -> bool:
     """Return whether every move is searched fully: in games of few moves, and by Gumbel's search."""
-    return report.mean_plies <= SHORT or report.branching > WIDE
+    return report.mean_plies <= SHORT or searches_by_gumbel(report, given)
+
+
+def searches_by_gumbel(report: GameReport, given: Mapping[str, Any]) -> bool:
+    """Return whether the search is Gumbel's, as there are too many moves to try each, or as it is given."""
+    return given.get("algorithm", "gumbel" if report.branching > WIDE else "puct") == "gumbel"
 
 
 def choose_opening_moves(game: Game, report: GameReport) -> float:
@@ -337,30 +393,25 @@ def learning_settings(
     search: Mapping[str, Any],
     *,
     games: float,
-    minutes: float,
-    is_spread: bool = False,
     fixed: Mapping[str, Any],
 ) -> Sections:
-    """Return the sections that depend on the run's games and minutes, and on whether it ``is_spread`` over other
-    machines; ``fixed`` are given settings of training.
-    """
+    """Return the sections that depend on the run's games; ``fixed`` are given settings of training."""
     per_iteration = fixed.get("games_per_iteration", max(50, min(2000, round(games / ITERATIONS / 50) * 50)))
     learned = games * report.mean_plies * search["full_search_probability"]  # positions of the run
     window = fixed.get("window", {})
-    samples = learned * fixed.get("samples_per_position", SAMPLES_PER_POSITION)
+    repeated = fixed.get("samples_per_position", SAMPLES_PER_POSITION)
+    samples = learned * repeated
     batch = fixed.get("batch_size", choose_batch_size(samples))
     least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     evaluations, rating_games = plan_evaluations(games, search)
-    flush = MOST_FLUSH_SECONDS if is_spread else round(minutes * 60 * FLUSH_SHARE, 1)
     is_muon = competitive and fixed.get("optimizer", "muon") == "muon"
     optimizer = {"optimizer": "muon", "learning_rate": 4e-3, "weight_decay": 0.1} if is_muon else {}
     return {
         "self_play": {
             "games_per_worker": max(FEWEST_GAMES_AHEAD, per_iteration // 4),
             "cache_positions": 200_000,
-            "flush_seconds": max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, flush)),
         },
         "training": {
             "batch_size": min(batch, least),
@@ -369,6 +420,7 @@ def learning_settings(
             "learning_rate_schedule": "cosine",
             "ema_decay": 0.98 if report.mean_plies <= SHORT else 0.995,
             "td_lambda": 0.9 if competitive and not game.won_by_area else 1.0,
+            "samples_per_position": repeated,
             "games_per_iteration": per_iteration,
             "steps_per_model": 200 if fixed.get("asynchronous", True) else None,
             "window": {
@@ -414,27 +466,37 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
         f"game: {points_of(game)} points, {report.branching:.1f} legal moves and {report.mean_plies:.0f} plies on "
         f"average{f', {report.draws:.0%} draws in random games' if game.num_players == 2 else ''}"
     )
-    yield f"{_players_text(proposal.players)}: {evaluations:,.0f} evaluations/s, so about {games:,.0f} games"
+    most = proposal.learning_speed
+    learns = f"; up to {most:,.0f} positions/s are learned" if math.isfinite(most) else ""
+    yield f"{_players_text(proposal.players)}: {evaluations:,.0f} evaluations/s, so about {games:,.0f} games{learns}"
     fixed = given.get("network", {})
     is_given = {"blocks", "channels"} & fixed.keys()
     why = "as given" if is_given else "as large as pays off in this time; more time or machines allow a larger one"
     if "module" not in fixed and not is_own(fixed.get("type", "")):
         yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
-    is_given = "num_simulations" in given.get("search", {})
-    many = f"as many as leave {ENOUGH_GAMES:,} games, within bounds"
-    few = (
-        "for every move" if report.branching <= WIDE else "of Gumbel's search, as there are too many moves to try each"
-    )
-    why = "as given" if is_given else few if searches_all_fully(report) else many
+    batch, repeated = (proposal.settings["training"][key] for key in ("batch_size", "samples_per_position"))
+    searches = given.get("search", {})
+    enough = f"{ENOUGH_GAMES:,}" if report.sudden >= SUDDEN else f"{FEW_GAMES:,} to {ENOUGH_GAMES:,}"
+    why = f"as many as leave {enough} games, within bounds"
+    if "num_simulations" in searches:
+        why = "as given"
+    elif proposal.is_learner_slow:
+        why = "as many as pay off" if repeated < SAMPLES_PER_POSITION else "so many that the learner can take all games"
+    elif searches_by_gumbel(report, searches):
+        why = "of Gumbel's search, which needs few"
+    elif searches_all_fully(report, searches):
+        why = "for every move"
     yield f"{full} simulations: {why}{cheaply}"
     if search.get("lookahead_plies"):
         yield f"lookahead_plies {search['lookahead_plies']}: in {report.sudden:.0%} of positions a move ends the game"
     if search.get("resignation", {}).get("enabled"):
         yield "resignation: games are long, and no single move decides them"
-    unlimited = given.get("run", {}).get("minutes") is None
-    why = ", until a network probably plays sensibly; --hours gives another time" if unlimited else ""
-    batch = proposal.settings["training"]["batch_size"]
+    run = given.get("run", {})
+    why = "" if run.get("minutes") else ", until a network probably plays sensibly; --hours gives another time"
+    why = ", by about as long as its iterations take" if run.get("iterations") and not run.get("minutes") else why
+    if repeated < SAMPLES_PER_POSITION and "samples_per_position" not in given.get("training", {}):
+        yield f"each position is learned {repeated:g} times, not {SAMPLES_PER_POSITION:g}: the learner is too slow"
     yield f"batches of {batch} positions, learning rate and window: over {proposal.minutes:g} minutes{why}"
 
 
@@ -545,7 +607,7 @@ def load_run_settings(
     for line in list_reasons(choice.game, choice.report, proposal, choice.sections):
         say(line)
     needed = proposal.hours * 60
-    if proposal.minutes < needed:
+    if proposal.minutes < needed and not given.get("run.iterations"):
         say(
             f"{proposal.minutes:g} minutes may be too short: by a rough estimate, this game needs about "
             f"{format_duration(needed * 60)} here until a network plays sensibly"
@@ -557,7 +619,11 @@ def load_run_settings(
             for key, value in chosen.items()
             if not key.startswith("network.") and key not in SETTINGS_OF_OPTIMIZER
         }
-    return load_settings(path, overrides={"run.minutes": proposal.minutes, **chosen, **overrides, "run.auto": False})
+    is_limited = given.get("run.minutes") is not None or (
+        given.get("run.iterations") is not None and not settings.game.smaller  # whose shares are of a time
+    )
+    limit = {} if is_limited else {"run.minutes": proposal.minutes}
+    return load_settings(path, overrides={**limit, **chosen, **overrides, "run.auto": False})
 
 
 def _placeholders(given: Mapping[str, Any]) -> dict[str, Any]:

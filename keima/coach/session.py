@@ -29,6 +29,7 @@ from keima.config.own_modules import is_own
 from keima.config.schema import Settings
 from keima.games import GAMES, Game, load_game
 from keima.learning.ranks.process_group import ALONE, RankLost, Ranks
+from keima.learning.speed import count_learner_threads
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import use_threads
 
@@ -161,7 +162,9 @@ def learner_threads(settings: Settings, ranks: Ranks) -> int:
 
     By default, half the cores if workers also play here, and all but one if other machines play.
     """
-    threads, cores = settings.training.threads, count_usable_cores()
+    threads = settings.training.threads
     if threads == "auto":
-        threads = cores - 1 if settings.distributed.enabled else cores // 2 if settings.training.asynchronous else cores
+        threads = count_learner_threads(
+            count_usable_cores(), is_spread=settings.distributed.enabled, asynchronous=settings.training.asynchronous
+        )
     return max(1, threads // ranks.ranks_on_machine)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.coach.backends.assignments import RENEW_SECONDS, AssignmentBook, GamesAccount
+from keima.coach.backends.assignments import RENEW_SECONDS, AssignmentBook, GamesAccount, find_flush_seconds
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Heartbeat
 from tests.small_run import GAME, small_settings
@@ -50,6 +50,18 @@ def a_job(name: str) -> EvaluationJob:
         opening_plies=2,
         num_simulations=16,
     )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "is_spread", "given", "seconds"),
+    [(1, False, "auto", 2), (20, False, "auto", 6), (600, False, "auto", 30), (20, True, "auto", 30), (20, True, 4, 4)],
+)
+def test_the_learner_of_a_short_run_waits_less_for_its_first_games_but_not_if_machines_would_send_files_without_end(
+    minutes: float, is_spread: bool, given: str | float, seconds: float, tmp_path: Path
+) -> None:
+    settings = small_settings(tmp_path, run={"minutes": minutes}, self_play={"flush_seconds": given})
+    spread = settings.distributed.model_copy(update={"enabled": is_spread})
+    assert find_flush_seconds(settings.model_copy(update={"distributed": spread})) == seconds
 
 
 def test_an_account_changes_only_when_its_numbers_do(book: AssignmentBook) -> None:

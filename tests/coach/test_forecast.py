@@ -86,6 +86,17 @@ def test_earlier_runs_make_the_law_that_of_their_game() -> None:
     assert law.slope_spread < LAW.slope_spread / 2
 
 
+def test_a_run_that_seems_to_get_weaker_does_not_make_a_law_of_it() -> None:
+    at = [2.0**each for each in range(10, 16)]
+    law = refine_law(LAW, curve(-300.0, at))
+    assert law.slope == 0.0
+    for _ in range(8):
+        law = refine_law(law, curve(130.0, at))
+    assert law.slope > 50.0, "it does not stay so"
+    errors = refine_law(refine_law(make_law("error", 20.0), curve(3.0, at)), curve(-3.0, at))
+    assert errors.slope < 0.0
+
+
 def test_each_doubling_adds_less_where_growth_does_not_last() -> None:
     law = replace(LAW, lasting=0.8)
     at = [forecast_strength(law, curve(0.0, [1.0]), compute=2.0**each, share=0.0).strength for each in range(4)]

@@ -1,5 +1,6 @@
 """Settings that are chosen by rules: they fit the game and the time, and what a user gives stays."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,21 +20,25 @@ from keima.coach.proposal import (
     evaluations_per_game,
     find_players_here,
     learning_settings,
+    list_reasons,
     load_run_settings,
     lookahead_plies,
     make_room_to_grow,
     network_settings,
     plan_evaluations,
     points_of,
+    propose_settings,
     search_settings,
     simulations_per_move,
 )
 from keima.config.load import apply_overrides, flatten, load_settings, save_resolved
 from keima.config.schema import Settings
+from keima.config.sections.network import NetworkSettings
 from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import TrainingSettings, WindowSettings
 from keima.games import Game, load_game
 from keima.games.authoring.check import GameReport
+from keima.networks.inference.evaluator import pick_device
 from keima.networks.network import build_network
 from tests.networks.test_own_network import NETWORK
 from tests.own_game import EXAMPLES, example
@@ -108,6 +113,17 @@ def test_simulations_grow_once_there_are_many_games(report: GameReport, evaluati
     assert choose_simulations(report, evaluations) == simulations
 
 
+def test_simulations_are_for_the_search_that_is_given() -> None:
+    evaluations = 15_000 * 118 * 60
+    assert choose_simulations(GO, evaluations) == 72
+    assert choose_simulations(GO, evaluations, given={"full_search_probability": 1.0}) == 48, "games would be too few"
+    wide = replace(GO, branching=67)
+    assert choose_simulations(wide, evaluations) == 32
+    assert choose_simulations(wide, evaluations, given={"algorithm": "puct"}) == 72
+    found = search_settings(load_game("go", size=11), wide, 72, given={"algorithm": "puct"})
+    assert (found["algorithm"], found["full_search_probability"]) == ("puct", 0.25)
+
+
 def test_machines_that_only_play_count_whole_and_a_gpu_as_many_cores() -> None:
     assert Players(cores=2).whole_cores == pytest.approx(1.2), "the learner has the rest"
     assert Players(cores=48, machines=3).whole_cores == 48
@@ -153,7 +169,7 @@ def test_the_last_step_draws_from_a_quarter_of_the_positions_or_from_most_of_a_s
 ) -> None:
     game, games = load_game(name), 10_000
     search = search_settings(game, report, 48)
-    chosen = learning_settings(game, report, search, games=games, minutes=20, fixed={})["training"]["window"]
+    chosen = learning_settings(game, report, search, games=games, fixed={})["training"]["window"]
     learned = games * report.mean_plies * search["full_search_probability"]
     window = WindowSettings(**chosen)
     assert window_capacity(window, round(learned)) == pytest.approx(share * learned, rel=0.1)
@@ -172,20 +188,10 @@ def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
             "game": {"name": game.name},
             "search": search,
             "network": network,
-            **learning_settings(game, report, search, games=games, minutes=20, fixed={}),
+            **learning_settings(game, report, search, games=games, fixed={}),
         }
     )
     assert settings.training.window.min_positions >= settings.training.batch_size
-
-
-@pytest.mark.parametrize(("minutes", "seconds"), [(1, 2.0), (20, 6.0), (600, 30.0)])
-def test_the_learner_of_a_short_run_waits_less_for_its_first_games(minutes: float, seconds: float) -> None:
-    search = search_settings(game := load_game("connect_four"), CONNECT_FOUR, 64)
-    chosen = learning_settings(game, CONNECT_FOUR, search, games=10_000, minutes=minutes, fixed={})
-    assert chosen["self_play"]["flush_seconds"] == pytest.approx(seconds)
-    assert chosen["self_play"]["games_per_worker"] >= 100
-    spread = learning_settings(game, CONNECT_FOUR, search, games=10_000, minutes=minutes, is_spread=True, fixed={})
-    assert spread["self_play"]["flush_seconds"] == 30.0, "fifty machines would send files without end"
 
 
 def configured(folder: Path, **sections: object) -> Path:
@@ -209,6 +215,18 @@ def test_what_is_given_stays_and_the_rest_is_chosen_with_reasons(
     assert chosen.training.optimizer == "muon" and chosen.training.learning_rate_schedule == "cosine"
     assert chosen.run.minutes == 3.0 and not chosen.run.auto
     assert any("evaluations/s" in line for line in said) and len(said) <= 10
+
+
+def test_a_run_that_is_limited_by_iterations_is_not_limited_by_a_time_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
+    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 1e4)
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
+    for given, minutes in (({"run.iterations": 50}, None), ({}, 5.0), ({"run.minutes": 3.0}, 3.0)):
+        chosen = load_run_settings(configured(tmp_path), given, run_dir=tmp_path / "run", say=lambda line: None)
+        assert chosen.run.minutes == minutes
 
 
 def test_a_network_of_one_s_own_is_not_given_the_optimizer_of_the_shipped_ones(
@@ -265,6 +283,7 @@ def test_what_is_chosen_fits_what_is_given(
     monkeypatch.setattr(
         CoreSpeeds, "measure", lambda self, search, size: 1e4 / SearchSettings(**search).num_simulations
     )
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
     monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     path, overrides = configured(tmp_path, **given), {"run.minutes": 1.0}
     chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=lambda line: None)
@@ -279,6 +298,7 @@ def test_sections_without_settings_are_as_if_they_were_not_there(
     known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
     monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
     monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 1e4)
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
     path = configured(tmp_path, search=None, training=None)
     chosen = load_run_settings(path, {"run.minutes": 1.0}, run_dir=tmp_path / "run", say=lambda line: None)
     assert chosen.search.num_simulations == 32 and chosen.training.optimizer == "muon"
@@ -291,10 +311,10 @@ def test_what_is_given_decides_over_what_follows_from_it() -> None:
         "enabled": True, "threshold": 0.97, "consecutive": 4, "no_resign_fraction": 0.3,
     }  # fmt: skip
     search = search_settings(four, CONNECT_FOUR, 64)
-    few = learning_settings(four, CONNECT_FOUR, search, games=30_000, minutes=20, fixed={"games_per_iteration": 50})
-    many = learning_settings(four, CONNECT_FOUR, search, games=30_000, minutes=20, fixed={"games_per_iteration": 5000})
+    few = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 50})
+    many = learning_settings(four, CONNECT_FOUR, search, games=30_000, fixed={"games_per_iteration": 5000})
     assert (few["evaluation"]["every"], many["evaluation"]["every"]) == (50, 1)
-    plain = learning_settings(four, CONNECT_FOUR, search, games=1000, minutes=20, fixed={"optimizer": "sgd"})
+    plain = learning_settings(four, CONNECT_FOUR, search, games=1000, fixed={"optimizer": "sgd"})
     assert "weight_decay" not in plain["training"]
     assert make_room_to_grow((8, 128), {"growth": ("4x48@0.5",)}) == (4, 24)
     assert make_room_to_grow((6, 48), {"growth": ("6x48@0.5",), "channels": 48}) == (5, 48)
@@ -319,3 +339,58 @@ def test_only_what_the_settings_leave_plays(monkeypatch: pytest.MonkeyPatch) -> 
     assert found() == Players(cores=64, gpus=4)
     assert found(training__device="cuda:1") == Players(cores=64, gpus=1)
     assert found(self_play__device="cpu", self_play__workers=2) == Players(cores=2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "given", "simulations", "samples"),
+    [
+        (2, {}, 128, 4.0),
+        (24, {}, 360, 4.0),  # games with 128 would be three times as many as are learned
+        (120, {}, 800, 1.7),
+        (30, {"num_simulations": 64}, 64, 1.0),
+    ],
+)
+def test_where_the_learner_could_not_take_all_games_searches_are_larger_and_positions_are_learned_less_often(
+    cores: int, given: dict[str, int], simulations: int, samples: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 26_000.0)
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 8_000.0)
+    four, players = load_game("connect_four"), Players(cores=cores, machines=1)
+    proposal = propose_settings(four, CONNECT_FOUR, minutes=60, given={"search": given}, players=players)
+    chosen = proposal.settings
+    assert chosen["search"]["num_simulations"] == simulations
+    assert chosen["training"]["samples_per_position"] == samples
+    said = "\n".join(list_reasons(four, CONNECT_FOUR, proposal, {"search": given}))
+    assert ("so many that the learner can take all games" in said) == (cores == 24)
+    assert ("the learner is too slow" in said) == (samples < 4)
+
+
+@pytest.mark.parametrize(
+    ("cores", "players", "given", "speed"),
+    [
+        (2, Players(cores=2), {}, 800.0),  # of one thread, which has two fifths of both cores
+        (1, Players(cores=1), {}, 400.0),
+        (16, Players(cores=16), {"threads": 16}, 400.0),
+        (8, Players(cores=8, gpus=1), {}, 400.0),  # whose GPU also plays
+        (2, Players(cores=40, machines=5), {}, 1000.0),
+        (2, Players(cores=2), {"asynchronous": False}, math.inf),
+        (2, Players(cores=2), {"learner": {"ranks": 2}}, math.inf),
+        (2, Players(cores=2), {"device": "cuda:7"}, math.inf),  # of another machine
+    ],
+)
+def test_the_learner_has_the_speed_that_players_leave_to_it(
+    cores: int, players: Players, given: dict[str, object], speed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(game: Game, network: NetworkSettings, training: TrainingSettings) -> float:
+        pick_device(training.device)
+        assert (network.blocks, network.squeeze_excitation, training.batch_size) == (3, True, 64)
+        return 1000.0
+
+    monkeypatch.setattr("keima.coach.proposal.count_usable_cores", lambda: cores)
+    monkeypatch.setattr("keima.coach.proposal.measure_learning_speed", measure)
+    monkeypatch.setattr("keima.coach.proposal.use_threads", lambda count: None)
+    shape = {"blocks": 3, "channels": 32, "squeeze_excitation": True}
+    speeds = CoreSpeeds(load_game("tic_tac_toe"))
+    assert speeds.measure_learning(shape, {"batch_size": 64, **given}, players) == pytest.approx(speed)
+    own = {**shape, "module": "mine.py"}
+    assert speeds.measure_learning(own, {"batch_size": 64, **given}, players) == math.inf

@@ -6,7 +6,7 @@
     keima plan connect_four               a game that comes with Keima
     keima plan runs/my_game --hours 8     a run that has begun: what to expect of eight hours in all
 
-Nothing is trained. Before a run, the game and this machine are measured for up to 90 seconds, as when a run begins. The
+Nothing is trained. Before a run, the game and this machine are measured, usually for less than a minute. The
 strength is Elo over a random player, as a run measures it in games of its own versions: a law of growth that was fitted
 to short runs of four games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
 precise, and so does what a run that has begun has measured of itself.

@@ -16,6 +16,8 @@ from keima.worker.worker_folder import Assignment, Heartbeat
 
 LEASES_PER_LEASE = 20  # a lease is renewed this many times before it would expire ...
 RENEW_SECONDS = 5.0  # ... and at least at this interval
+# Share of a run that a finished game waits at most for its batch to fill, within bounds in seconds.
+FLUSH_SHARE, FEWEST_FLUSH_SECONDS, MOST_FLUSH_SECONDS = 1 / 200, 2.0, 30.0
 SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of a measured number: it decides the order of finished games
 
 
@@ -224,7 +226,7 @@ class AssignmentBook:
             max_positions=0 if self_play.batch_size == "auto" else self_play.batch_size,
             cache_positions=self_play.cache_positions,
             batch_games=distributed.batch_size,
-            flush_seconds=self_play.flush_seconds if asynchronous else None,
+            flush_seconds=find_flush_seconds(self._settings) if asynchronous else None,
             players=tuple(self.players),
             matches=self.jobs.get(worker, ()),
         )
@@ -233,3 +235,17 @@ class AssignmentBook:
         """Return the number of one of this session's leases; -1 for any other."""
         session, _, number = lease.rpartition("-")
         return int(number) if session == self._session and number.isdecimal() else -1
+
+
+def find_flush_seconds(settings: Settings) -> float:
+    """Return how long a finished game waits at most for its batch to fill.
+
+    The learner of a short run on this machine waits less for its first games. Longer runs have fewer files, and other
+    machines, of which there may be many, send fewer.
+    """
+    given, minutes = settings.self_play.flush_seconds, settings.run.minutes
+    if given != "auto":
+        return given
+    if settings.distributed.enabled or minutes is None:
+        return MOST_FLUSH_SECONDS
+    return max(FEWEST_FLUSH_SECONDS, min(MOST_FLUSH_SECONDS, minutes * 60 * FLUSH_SHARE))

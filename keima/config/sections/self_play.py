@@ -9,7 +9,7 @@ class SelfPlaySettings(Section):
     """How games are spread over workers, concurrent games and network calls."""
 
     games_per_worker: Count = 200
-    """Games granted to each worker in advance, so that it never waits."""
+    """Games granted to each worker in advance, so that it never waits; more to one that plays them in seconds."""
     parallel_games: Auto | Count = "auto"
     """Concurrent games per process, evaluated as one batch."""
     batch_size: Auto | Count = "auto"
@@ -20,5 +20,5 @@ class SelfPlaySettings(Section):
     """Device of the workers here; cpu: keep them off the GPU; auto: as training.device."""
     cache_positions: CountOrZero = 0
     """Network evaluations cached per process; 0: none."""
-    flush_seconds: Positive = 30.0
-    """Seconds that a finished game waits at most for its batch to fill."""
+    flush_seconds: Auto | Positive = "auto"
+    """Seconds that a finished game waits at most for its batch; auto: run.minutes / 200, 2 to 30, on this machine."""
