@@ -18,7 +18,7 @@ from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.network_loader import load_network_from_model, load_network_from_run
-from keima.search.analysis import Analysis, AnalysisTrees
+from keima.search.analysis import Analysis, AnalysisTrees, make_analysis_settings
 
 LEAVES = 8  # the most positions in a call of the network during an analysis
 
@@ -75,7 +75,7 @@ class LoadedNetwork:
             AnalysisTrees(
                 self.game,
                 self._analyst,
-                SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
+                make_analysis_settings(self._search, leaves=LEAVES),
                 max_simulations=simulations,
                 score_utility=self._score_utility,
             )

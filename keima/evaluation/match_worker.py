@@ -49,6 +49,16 @@ def make_match_search_settings(settings: SearchSettings) -> SearchSettings:
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
 
+def describe_match_search(settings: SearchSettings, num_simulations: int) -> str:
+    """Return what is said of the search of matches and of play with people; ``settings`` are self-play's."""
+    parts = ["Gumbel's search" if settings.algorithm == "gumbel" else "PUCT"]
+    if plies := settings.match_lookahead_plies:
+        parts.append(f"lookahead of {plies} {'ply' if plies == 1 else 'plies'}")
+    if settings.match_policy_temperature != 1:
+        parts.append(f"policy temperature {settings.match_policy_temperature:g}")
+    return f"{num_simulations:,} simulations a move: {', '.join(parts)}"
+
+
 def make_match_search(
     game: Game,
     model: Model,

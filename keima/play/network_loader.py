@@ -1,11 +1,13 @@
 """Loads the network to measure: from a run, a model's file, or a file of weights next to a run's settings."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keima.config.load import load_settings
+from keima.base.run_folder import LEDGER_NAME
+from keima.config.load import ConfigError, load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import keep_copies
 from keima.config.sections.network import NetworkSettings
@@ -15,12 +17,15 @@ from keima.networks.files.container import CorruptModel
 from keima.networks.files.heading import find_run_model
 from keima.networks.files.model import Model, describe_model, save_safetensors
 from keima.networks.files.weights_file import load_weights
+from keima.paths import SHIPPED
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import NetworkSpec, read_model
 from keima.play.arena.score_benchmark import make_model_from_weights
 
 SETTINGS = "config.yaml"  # of a run, in its folder
 UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +53,28 @@ def load_network_from_run(run: Path, version: int | None = None) -> PlayableNetw
 
 
 def load_network_from_model(path: Path) -> PlayableNetwork:
-    """Load the model in a file, with the search settings of its run if the file is in a run's folder.
+    """Load the model in a file, with the search settings of its run.
 
     Raises:
         ValueError, OSError: it is none, or cannot be read.
     """
-    model, config = read_model(path), path.resolve().parent.parent / SETTINGS
+    model = read_model(path)
     keep_copies(path.parent / MODULES)
-    return check_weights_fit(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
+    return check_weights_fit(model, path, _find_search_of_run(path.resolve()))
+
+
+def _find_search_of_run(path: Path) -> SearchSettings:
+    """Return the search of the run that a model's file is in, or of the experiment that a shipped model is of."""
+    run, config = path.parent.parent, None
+    if (run / LEDGER_NAME).exists():
+        config = run / SETTINGS
+    elif path.parent == (SHIPPED / "models").resolve():
+        config = SHIPPED / "configs" / f"{path.stem}.yaml"
+    try:
+        return load_settings(config).search if config and config.is_file() else UNKNOWN_RUN
+    except ConfigError as error:
+        log.warning("the search of the network's run is unknown: %s", error)
+        return UNKNOWN_RUN
 
 
 def load_network_at(path: Path) -> PlayableNetwork:

@@ -7,7 +7,7 @@ import numpy as np
 
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Game
-from keima.search.analysis import Analysis, AnalysisTrees
+from keima.search.analysis import Analysis, AnalysisTrees, make_analysis_settings
 from keima.search.puct import Evaluate
 
 SLICE_SECONDS = 0.025  # the most for a call of the network, unless a single position takes longer
@@ -22,15 +22,23 @@ class Thinker:
 
     Args:
         evaluate: a network that takes up to ``max_batch`` positions.
+        search: of the network's run.
         max_simulations: the number at which the tree is full.
         score_utility: the most that points count (``make_workspace``).
     """
 
     def __init__(
-        self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int, score_utility: float = 0.0
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        *,
+        search: SearchSettings = SearchSettings(),
+        max_batch: int,
+        max_simulations: int,
+        score_utility: float = 0.0,
     ) -> None:
         self.evaluate, self._seconds = evaluate, measure_batch_seconds(game, evaluate, max_batch)
-        settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
+        settings = make_analysis_settings(search, leaves=max(self._seconds))
         self.analysis = Analysis(
             AnalysisTrees(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
         )

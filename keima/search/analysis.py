@@ -52,6 +52,17 @@ class MoveAnalysis:
     actions: tuple[int, ...]  # the principal line, beginning with this move
 
 
+def make_analysis_settings(settings: SearchSettings, *, leaves: int) -> SearchSettings:
+    """Return the search for ``AnalysisTrees`` that is nearest to that of a run's matches: PUCT, with the run's numbers.
+
+    Args:
+        settings: the run's.
+        leaves: the most positions of one tree in a call of the network.
+    """
+    changes = {"algorithm": "puct", "forced_playouts": False, "leaves_per_tree": leaves}
+    return settings.model_copy(update=changes)
+
+
 class AnalysisTrees:
     """The search trees of B positions of a game for two and more players, which share each call of the network: PUCT,
     without noise. An ``Analysis`` works on one of them.

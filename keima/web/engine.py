@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from keima.base.disk_words import error_text
 from keima.base.reports.formats import game_title
 from keima.base.system.priority import begin_session
-from keima.config.sections.search import SearchSettings
+from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game
 from keima.games.game import States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
@@ -34,7 +34,7 @@ from keima.play.session import GameSession, move_name, player_name
 from keima.report.games.drawn_board import board_kind, draw_board, is_drop_game, points_of_move
 from keima.report.games.game_view import count_final_score, predict_final_score
 from keima.report.games.saved_game import export_session
-from keima.search.analysis import Analysis, AnalysisTrees, MoveAnalysis
+from keima.search.analysis import Analysis, AnalysisTrees, MoveAnalysis, make_analysis_settings
 from keima.search.move_search import Search
 from keima.web.limits import MOST_SECONDS, MOST_SIMULATIONS
 
@@ -63,8 +63,8 @@ class NetworkThinker:
         self.game, self.version = found.game, found.model.model_version
         network = found.model.build(found.game)
         self.predict = make_predictor(network) if found.game.won_by_area else None
-        self._settings = SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES)
-        scoring, self._score_utility = add_score_to_value(network, found.game, self._settings.match_score_utility)
+        self._run_search = found.search
+        scoring, self._score_utility = add_score_to_value(network, found.game, found.search.match_score_utility)
         self.evaluator = Evaluator(scoring, found.game, max_batch=LEAVES)
         self._analysis: Analysis | None = None
         self._search: tuple[int, Search] | None = None
@@ -103,7 +103,7 @@ class NetworkThinker:
                 AnalysisTrees(
                     game,
                     self.evaluator,
-                    self._settings,
+                    make_analysis_settings(self._run_search, leaves=LEAVES),
                     max_simulations=MOST_NODES,
                     score_utility=self._score_utility,
                 )
@@ -133,7 +133,7 @@ class NetworkThinker:
 
     def _think_alone(self, session: GameSession, simulations: int) -> tuple[int, Answer]:
         if self._search is None or self._search[0] != simulations:
-            settings = SearchSettings(forced_playouts=False)
+            settings = make_match_search_settings(self._run_search)
             search = Search(self.game, self.evaluator, settings, num_simulations=simulations, num_trees=1)
             self._search = simulations, search
         began = time.monotonic()

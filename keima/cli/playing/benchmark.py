@@ -218,6 +218,7 @@ from keima.base.reports.formats import (
 )
 from keima.cli.playing.progress import line_width, print_lines, show_progress
 from keima.config.load import versions
+from keima.evaluation.match_worker import describe_match_search
 from keima.games import Game
 from keima.play.arena.equal_playouts import equal_playouts_text, find_equal_playouts
 from keima.play.arena.ladder import (
@@ -461,8 +462,9 @@ def named_levels(opponents: Sequence[str]) -> list[int]:
 
 def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
     """Describe what plays: the game, the model and its search."""
-    title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
-    return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
+    title = game_title(playable.game.name, playable.game.options)
+    search = describe_match_search(network.search, network.num_simulations)
+    return f"{title}, model {playable.model.model_version}, {search}"
 
 
 def play_matches(

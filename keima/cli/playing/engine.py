@@ -187,8 +187,8 @@ from keima.networks.architectures.auxiliary_heads import add_score_to_value, mak
 from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.predictions import Predict
-from keima.play.arena.players import read_model
 from keima.play.line_reader import ConversationPartner, LineWriter, run_conversation
+from keima.play.network_loader import load_network_from_model
 from keima.play.thinking import Thinker
 
 MOST_LEAVES = 32  # evaluated at once, for one position
@@ -204,6 +204,7 @@ class EngineNetwork:
 
     game: Game  # as the engine plays it
     model: Model
+    search: SearchSettings  # of its run
     predict: Predict | None  # the ends of games, if it has the heads
     evaluator: Evaluator
     score_utility: float
@@ -213,6 +214,7 @@ class EngineNetwork:
         return Thinker(
             self.game,
             self.evaluator,
+            search=self.search,
             max_batch=self.evaluator.max_batch,
             max_simulations=max_simulations,
             score_utility=self.score_utility,
@@ -243,17 +245,22 @@ def load_engine_network(arguments: argparse.Namespace) -> EngineNetwork:
     Raises:
         ValueError, OSError: it cannot be read, or plays another game.
     """
-    model = read_model(find_model_file(arguments.network, arguments.version))
-    check_protocol_game(arguments.protocol, model.description.game)
-    game = load_game(model.description.game, **model.description.options)
+    found = load_network_from_model(find_model_file(arguments.network, arguments.version))
+    game, model, search = found.game, found.model, found.search
+    check_protocol_game(arguments.protocol, game.name)
     network = model.build(game)
-    scoring, score_utility = add_score_to_value(network, game, SearchSettings().match_score_utility)
+    scoring, score_utility = add_score_to_value(network, game, search.match_score_utility)
     evaluator = Evaluator(scoring, game, max_batch=MOST_BATCH if arguments.protocol == "analysis" else MOST_LEAVES)
     if game.name == "go":
         plies = PLIES_PER_POINT * game.options["size"] ** 2
         game = load_game("go", **(model.description.options | {"max_plies": plies}))
     return EngineNetwork(
-        game=game, model=model, predict=make_predictor(network), evaluator=evaluator, score_utility=score_utility
+        game=game,
+        model=model,
+        search=search,
+        predict=make_predictor(network),
+        evaluator=evaluator,
+        score_utility=score_utility,
     )
 
 
@@ -294,6 +301,7 @@ def make_analysis_engine(arguments: argparse.Namespace, loaded: EngineNetwork, w
     searches = Searches(
         game,
         evaluator,
+        search=loaded.search,
         max_batch=evaluator.max_batch,
         parallel=arguments.parallel,
         score_utility=loaded.score_utility,

@@ -105,13 +105,13 @@ from rich.text import Text
 
 from keima.base.reports.formats import game_title
 from keima.config.commands import keima
-from keima.config.sections.search import SearchSettings
-from keima.games import Game, load_game
+from keima.evaluation.match_worker import describe_match_search, make_match_search_settings
+from keima.games import Game
 from keima.games.game import IllegalAction
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.inference.evaluator import Evaluator
-from keima.play.arena.players import read_model
 from keima.play.gtp.resignation import Resignation
+from keima.play.network_loader import load_network_from_model
 from keima.play.session import GameSession, move_name, parse_move, player_name
 from keima.report.terminal.boards import paint_board
 from keima.search.move_search import Search
@@ -182,14 +182,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve_page(arguments)
     console = Console(highlight=False)
     try:
-        model = read_model(find_model_file(arguments.network, arguments.version))
-        game = load_game(model.description.game, **model.description.options)
+        found = load_network_from_model(find_model_file(arguments.network, arguments.version))
+        game, model = found.game, found.model
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a one-player game")
         if game.num_players > 1 and arguments.watch:
             shows = keima("results RUN --game 1")
             raise ValueError(f"--watch: {game.name} is not a one-player game; {shows} shows the games of a run")
-        settings = SearchSettings(forced_playouts=False)
+        settings = make_match_search_settings(found.search)
         scoring, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
     except (ValueError, OSError) as error:
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         score_utility=score_utility,
     )
     title = game_title(game.name, game.options)
-    about = f"{title}, model {model.model_version}, {arguments.simulations} simulations a move"
+    about = f"{title}, model {model.model_version}, {describe_match_search(found.search, arguments.simulations)}"
     console.print(f"{about}. Type a move, or help.", soft_wrap=True)
     try:
         again = True

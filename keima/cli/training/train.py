@@ -165,6 +165,7 @@ from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
 from keima.config.schema import Settings
+from keima.evaluation.match_worker import describe_match_search
 from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
@@ -290,9 +291,9 @@ def print_summary(run_dir: Path, end: RunEnd, *, flag: str) -> None:
     width = shutil.get_terminal_size().columns
     console.rule(style="dim") if width > 40 else None
     if end.report and end.report.evaluation:
-        simulations = end.report.evaluation.num_simulations
+        search = describe_match_search(end.coach.settings.search, end.report.evaluation.num_simulations)
         for sentence in strength_sentences(end.report.evaluation):
-            console.print(f"{sentence} ({simulations} simulations a move).", soft_wrap=True)
+            console.print(f"{sentence} ({search}).", soft_wrap=True)
     if not end.report and not end.stopped:
         console.print(
             "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."

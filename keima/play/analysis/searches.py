@@ -10,7 +10,13 @@ from keima.games.game import Game
 from keima.play.analysis.query import Position, Query
 from keima.play.gtp.predictions import PositionPredictions
 from keima.play.thinking import VISITS_A_LEAF, measure_batch_seconds
-from keima.search.analysis import Analysis, AnalysisTrees, run_side_by_side, simulations_that_fit
+from keima.search.analysis import (
+    Analysis,
+    AnalysisTrees,
+    make_analysis_settings,
+    run_side_by_side,
+    simulations_that_fit,
+)
 from keima.search.puct import Evaluate
 
 MEGABYTES = 1024  # the most for all trees
@@ -74,19 +80,27 @@ class Searches:
     Args:
         game: Go.
         evaluate: a network that takes up to ``max_batch`` positions.
+        search: of the network's run.
         parallel: positions that are searched side by side.
         score_utility: the most that points count (``make_workspace``).
     """
 
     def __init__(
-        self, game: Game, evaluate: Evaluate, *, max_batch: int, parallel: int, score_utility: float = 0.0
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        *,
+        search: SearchSettings = SearchSettings(),
+        max_batch: int,
+        parallel: int,
+        score_utility: float = 0.0,
     ) -> None:
         self.most_visits = simulations_that_fit(MEGABYTES // parallel, moves=game.most_legal_actions)
         self._batch = max(*measure_batch_seconds(game, evaluate, max_batch), parallel)
         trees = AnalysisTrees(
             game,
             evaluate,
-            SearchSettings(forced_playouts=False, leaves_per_tree=self._batch),
+            make_analysis_settings(search, leaves=self._batch),
             max_simulations=self.most_visits,
             num_trees=parallel,
             score_utility=score_utility,

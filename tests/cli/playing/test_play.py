@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,14 +12,18 @@ from rich.console import Console
 from keima.base.files import sha256_hex
 from keima.base.system.command_line import program_name
 from keima.cli.playing import engine, play
+from keima.config.load import save_resolved
+from keima.config.sections.search import SearchSettings
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
-from keima.games import load_game
+from keima.games import Game, load_game
 from keima.networks.files.model import Model, describe_model, encode_model
+from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.report.terminal.boards import CHANGED, FIRST_PLAYER, paint_board
+from keima.search.move_search import Search
 from tests.one_player import SMALL
-from tests.small_run import GAME, NETWORK, model_bytes
+from tests.small_run import GAME, NETWORK, model_bytes, small_settings
 
 
 @pytest.fixture
@@ -68,6 +72,26 @@ def test_a_whole_game_can_be_played_to_its_result(
     assert "tic_tac_toe, model 2, 8 simulations a move" in said
     assert any(result in said for result in ("You win!", "You lose.", "A draw."))
     assert "Another game?" in said
+
+
+def test_it_searches_as_in_the_matches_of_its_run_and_says_how(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = list[SearchSettings]()
+
+    def make_search(game: Game, evaluator: Evaluator, settings: SearchSettings, **options: Any) -> Search:
+        searches.append(settings)
+        return Search(game, evaluator, settings, **options)
+
+    monkeypatch.setattr(play, "Search", make_search)
+    matches = {"match_lookahead_plies": 2, "match_policy_temperature": 1.36}
+    save_resolved(small_settings(run, search={"algorithm": "gumbel", **matches}), run)
+    type_lines += ["quit"]
+    assert "8 simulations a move: Gumbel's search, lookahead of 2 plies, policy temperature 1.36." in played(
+        capsys, run
+    )
+    (search,) = searches
+    assert (search.algorithm, search.lookahead_plies, search.forced_playouts) == ("gumbel", 2, False)
 
 
 def test_the_network_begins_if_asked_to(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,10 +65,11 @@ def rated(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0)
 def test_a_ladder_of_ones_own_gives_a_rating_a_table_and_what_is_missing(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_games, "UNKNOWN_SHARE", 1.0)  # however slow the machine is
+    monkeypatch.setattr(rate_games, "UNKNOWN_SHARE", 1.0)
+    monkeypatch.setattr(rate_games, "time", SimpleNamespace(monotonic=lambda: 0.0))  # however slow the machine is
     model, ladder = saved_model(tmp_path / "a.safetensors", GAME), write_ladder(tmp_path)
     shown = rated(capsys, model, "--ladder", ladder, *QUICK).splitlines()
-    assert shown[0].startswith("Rating: ") and "95 %; tic_tac_toe, model 1, 2 simulations of gumbel" in shown[0]
+    assert shown[0].startswith("Rating: ") and "95 %; tic_tac_toe, model 1, 2 simulations a move: Gumbel" in shown[0]
     assert shown[1] == "Scale: a random player is 0."
     assert shown[2].split() == ["Opponent", "Elo", "Games", "Won", "Drawn", "Lost", "Score", "Estimate"]
     assert {line.split()[0]: line.split()[1] for line in shown[3:5]} == {"random": "0", "mcts:5": "?"}
