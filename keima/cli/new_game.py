@@ -1,7 +1,7 @@
 """Begin a game of your own: write a small complete one, a config that trains it, and a test.
 
     keima new-game othello            writes othello.py, othello.yaml and test_othello.py here
-    keima new-game othello --kernels  the same as kernels, for speed or for games with chance
+    keima new-game othello --kernels  the same as kernels, which are faster
 
 The game is four in a row on a board of 5 x 5. Change it into yours; `keima check-game othello.py` says what is wrong
 and what to do about it. Existing files are never overwritten.

@@ -15,9 +15,9 @@ from keima.games.authoring.plain import PlainGameError, draw_board, make_move_ta
 from keima.games.game import States, board_symmetries, mirror_symmetries
 from keima.games.perft import count_perft
 from tests.compilation.compiling import run_code
-from tests.games import plain_2048
 from tests.games.endings import endings
 from tests.games.plain_connect_four import connect_four
+from tests.own_game import example
 from tests.sources import ROOT
 
 Board = Any
@@ -355,7 +355,7 @@ def test_a_position_without_a_move_that_no_check_has_found_ends_the_game(monkeyp
 
 @pytest.mark.slow
 def test_2048_in_plain_functions_is_the_one_in_kernels() -> None:
-    ours, theirs = plain_2048.game(), load_game("twenty48", height=3, width=3)
+    ours, theirs = example("plain_2048", size=3), load_game("twenty48", height=3, width=3)
     random = np.random.default_rng(5)
     for _ in range(3):
         state, other = ours.initial_state(), theirs.initial_state()
@@ -374,6 +374,6 @@ def test_2048_in_plain_functions_is_the_one_in_kernels() -> None:
 
 @pytest.mark.slow
 def test_2048_in_plain_functions_keeps_the_contract_under_symmetries_of_moves_and_outcomes() -> None:
-    game = plain_2048.game()
+    game = example("plain_2048", size=3)
     assert len(game.outcome_symmetries) == 8 and (game.outcome_symmetries[1] != np.arange(18)).any()
-    check(game)
+    check_game(game, games=4)
