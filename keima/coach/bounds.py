@@ -1,11 +1,14 @@
 """The limits of a run, its progress towards them, and the Coach's state in a checkpoint."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from keima.config.sections.run import RunSettings
-from keima.config.sections.training import WindowSettings
+from keima.config.sections.training import TrainingSettings, WindowSettings
+
+FEWEST_POSITIONS = 32  # of an optimizer step whose size is chosen
 
 
 @dataclass
@@ -29,6 +32,29 @@ def window_capacity(settings: WindowSettings, total_samples: int) -> int:
     """Return the size of the window after so many training positions: KataGo's power law, within the bounds."""
     grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
     return min(int(grown), settings.max_positions)
+
+
+def batch_size_now(training: TrainingSettings, *, total_samples: int, share: float) -> int:
+    """Return the positions of an optimizer step.
+
+    Args:
+        training: with ``steps_per_run``, the rest of the run is expected to play as fast as it has so far; the machines
+            may change. In synchronous mode batches do not depend on time.
+        total_samples: training positions so far.
+        share: of the run that is done.
+    """
+    if training.steps_per_run is None or not training.asynchronous:
+        return training.batch_size
+    expected = total_samples * training.samples_per_position / max(share, 0.01)
+    return choose_batch_size(expected, steps=training.steps_per_run, most=training.batch_size)
+
+
+def choose_batch_size(samples: float, *, steps: int, most: int) -> int:
+    """Return the positions of an optimizer step, a power of two or ``most``, so that about so many steps learn so many
+    samples.
+    """
+    best = 2 ** round(math.log2(max(1.0, samples) / steps))
+    return min(most, max(FEWEST_POSITIONS, int(best)))
 
 
 class Bounds:

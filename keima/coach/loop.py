@@ -30,7 +30,7 @@ from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns, run_steps
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.coach.bounds import Bounds, CoachState
+from keima.coach.bounds import Bounds, CoachState, batch_size_now
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
 from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast, read_elo_results
@@ -248,15 +248,21 @@ class Coach:
             return None
         self._waiting.enter_phase(TRAINING)
         self.grow_if_due()
-        steps = int(self.state.owed_samples // training.batch_size)
+        progress = self.bounds.share_done(self.state.iteration)
+        batch_size = batch_size_now(training, total_samples=self.state.total_samples, share=progress)
+        steps = int(self.state.owed_samples // batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and self.window.num_positions > 0 and not self.bounds.is_time_up():
             count = min(STEPS_BETWEEN_POLLS, steps, every - fresh)
-            progress = self.bounds.share_done(self.state.iteration)
             reports.append(
                 self.learner.train(
-                    self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_POLLS
+                    self.window,
+                    count,
+                    self.settings.run.seed,
+                    batch_size=batch_size,
+                    progress=self.bounds.share_done(self.state.iteration),
+                    seconds=SECONDS_BETWEEN_POLLS,
                 )
             )
             self.state.owed_samples -= reports[-1].samples

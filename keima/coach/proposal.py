@@ -16,6 +16,7 @@ import yaml
 from keima.base.reports.formats import format_duration
 from keima.base.run_folder import check_run_folder
 from keima.base.system.limits import count_usable_cores
+from keima.coach.bounds import FEWEST_POSITIONS, choose_batch_size
 from keima.config.load import apply_overrides, error_at_setting, flatten, load_settings, read_given_settings
 from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
@@ -73,12 +74,12 @@ FEW_SIMULATIONS = 32  # where every move is searched fully
 GAMES_SHARE = 2.0
 ITERATIONS = 60  # of a run
 FEWEST_GAMES_AHEAD = 100  # of each worker, so that no place for a game is empty
-# Positions of an optimizer step, and about how many steps that leaves for a run: a short one learns more by many small
+# The most positions of an optimizer step, and about how many steps a run takes: a short one learns more by many small
 # steps, but a position costs twice the time in batches of 32 as in batches of 128. With the window below, Othello is 54
 # Elo stronger with 5,400 steps of 64 positions than with 2,500 of 128; 9x9 Go is as strong with 6,700 steps of 32 as
 # with 1,700 of 128; Connect Four is 71 Elo stronger with 10,000 steps of 128 than with 30,000 of 32
 # (docs/results/learning_techniques.md#size-of-a-batch).
-FEWEST_BATCH, MOST_BATCH, STEPS = 32, 256, 7_000
+MOST_BATCH, STEPS = 256, 10_000
 # The window's growth: the last step draws from about a quarter of all positions. With 0.9, from three quarters, runs of
 # Go, Gomoku, Hex and Othello are 99 to 531 Elo weaker after 10 to 15 minutes: what their weaker networks have played
 # holds them back. Connect Four, whose games are short, overfits so few and is 46 Elo weaker with 0.65
@@ -196,11 +197,14 @@ def propose_settings(
 
     fixed = given.get("training", {})
     proposal = propose(simulations, fixed)
-    most = speeds.measure_learning({**network, **fixed_network}, {**proposal.settings["training"], **fixed}, players)
-    needed = samples_per_second(proposal, report)
+    training, needed = {**proposal.settings["training"], **fixed}, samples_per_second(proposal, report)
+    batch = training["batch_size"]
+    if steps := training["steps_per_run"]:
+        batch = choose_batch_size(needed * minutes * 60, steps=steps, most=batch)
+    most = speeds.measure_learning({**network, **fixed_network}, {**training, "batch_size": batch}, players)
     if needed > most:
         many = max(simulations, min(MOST_SIMULATIONS_OF_MANY, math.ceil(simulations * needed / most / 8) * 8))
-        fixed = {"batch_size": proposal.settings["training"]["batch_size"], **fixed}  # of which it is so fast
+        fixed = {"batch_size": batch, **fixed}  # of which it is so fast
         proposal = propose(many, fixed)
         still = samples_per_second(proposal, report)
         if still > most and "samples_per_position" not in fixed:
@@ -401,7 +405,8 @@ def learning_settings(
     window = fixed.get("window", {})
     repeated = fixed.get("samples_per_position", SAMPLES_PER_POSITION)
     samples = learned * repeated
-    batch = fixed.get("batch_size", choose_batch_size(samples))
+    is_batch_given = "batch_size" in fixed or not fixed.get("asynchronous", True)
+    batch = fixed.get("batch_size", choose_batch_size(samples, steps=STEPS, most=MOST_BATCH))
     least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
@@ -414,7 +419,8 @@ def learning_settings(
             "cache_positions": 200_000,
         },
         "training": {
-            "batch_size": min(batch, least),
+            "batch_size": min(batch if is_batch_given else MOST_BATCH, least),
+            "steps_per_run": None if is_batch_given else STEPS,
             "learning_rate": 2e-3,
             **optimizer,
             "learning_rate_schedule": "cosine",
@@ -436,11 +442,6 @@ def learning_settings(
             "score_games": 0 if competitive else 20,
         },
     }
-
-
-def choose_batch_size(samples: float) -> int:
-    """Return the positions of an optimizer step, a power of two, for so many samples in the run."""
-    return max(FEWEST_BATCH, min(MOST_BATCH, 2 ** round(math.log2(max(1.0, samples) / STEPS))))
 
 
 def plan_evaluations(games: float, search: Mapping[str, Any]) -> tuple[int, int]:
@@ -475,7 +476,8 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     if "module" not in fixed and not is_own(fixed.get("type", "")):
         yield f"network {network['blocks']}x{network['channels']}: {why}"
     cheaply = "" if share == 1 else f"; {1 - share:.0%} of the moves have {cheap}, to finish more games"
-    batch, repeated = (proposal.settings["training"][key] for key in ("batch_size", "samples_per_position"))
+    training = proposal.settings["training"]
+    batch, steps, repeated = (training[key] for key in ("batch_size", "steps_per_run", "samples_per_position"))
     searches = given.get("search", {})
     enough = f"{ENOUGH_GAMES:,}" if report.sudden >= SUDDEN else f"{FEW_GAMES:,} to {ENOUGH_GAMES:,}"
     why = f"as many as leave {enough} games, within bounds"
@@ -497,7 +499,8 @@ def list_reasons(game: Game, report: GameReport, proposal: Proposal, given: Mapp
     why = ", by about as long as its iterations take" if run.get("iterations") and not run.get("minutes") else why
     if repeated < SAMPLES_PER_POSITION and "samples_per_position" not in given.get("training", {}):
         yield f"each position is learned {repeated:g} times, not {SAMPLES_PER_POSITION:g}: the learner is too slow"
-    yield f"batches of {batch} positions, learning rate and window: over {proposal.minutes:g} minutes{why}"
+    batches = f"about {steps:,} steps of {FEWEST_POSITIONS} to {batch}" if steps else f"batches of {batch}"
+    yield f"{batches} positions, learning rate and window: over {proposal.minutes:g} minutes{why}"
 
 
 def _players_text(players: Players) -> str:

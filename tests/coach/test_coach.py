@@ -47,6 +47,16 @@ def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) 
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize(("steps", "size"), [(10_000, 32), (1, 48)])
+def test_batches_leave_about_so_many_steps_for_the_run(tmp_path: Path, steps: int, size: int) -> None:
+    listener, training = Listener(), {"batch_size": 48, "steps_per_run": steps}
+    with coaching(tmp_path, small_settings(tmp_path, training=training), listeners=[listener]) as coach:
+        coach.run()
+    learned = [report.learner for report in listener.reports if report.learner]
+    assert learned and all(report.samples == size * report.steps for report in learned)
+
+
+@pytest.mark.medium
 def test_models_can_be_published_within_an_iteration(tmp_path: Path) -> None:
     settings = small_settings(
         tmp_path, training={"steps_per_model": 2, "samples_per_position": 1.0}, run={"iterations": 2}

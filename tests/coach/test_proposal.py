@@ -14,7 +14,6 @@ from keima.coach.proposal import (
     REFERENCE_SPEED,
     CoreSpeeds,
     Players,
-    choose_batch_size,
     choose_simulations,
     choose_size,
     evaluations_per_game,
@@ -156,11 +155,6 @@ def test_rating_games_take_a_twentieth_of_the_compute_within_bounds(games: float
     cost = rating_games * evaluations * 80  # simulations per ply
     share = cost / (games * simulations_per_move(search))
     assert games == 1_000 or share < 0.06
-
-
-@pytest.mark.parametrize(("samples", "size"), [(1e3, 32), (2e5, 32), (4e5, 64), (1e6, 128), (1e9, 256)])
-def test_a_short_run_has_small_batches_so_that_it_takes_many_steps(samples: float, size: int) -> None:
-    assert choose_batch_size(samples) == size
 
 
 @pytest.mark.parametrize(("name", "report", "share"), [("go", GO, 0.25), ("connect_four", CONNECT_FOUR, 0.68)])

@@ -96,6 +96,9 @@ class TrainingSettings(Section):
     """Mean number of times that each new position is sampled."""
     games_per_iteration: Count = 500
     """New games per iteration."""
+    steps_per_run: Count | None = None
+    """About how many optimizer steps a run takes: batches have 32 to batch_size positions, by how fast games come.
+    null: all have batch_size."""
     steps_per_model: Count | None = None
     """Also publish a model after this many steps; null: once per iteration."""
     window: WindowSettings = WindowSettings()

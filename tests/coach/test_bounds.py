@@ -1,0 +1,29 @@
+"""How large the steps of a run are."""
+
+import pytest
+
+from keima.coach.bounds import batch_size_now, choose_batch_size
+from keima.config.sections.training import TrainingSettings
+
+SETTINGS = TrainingSettings(batch_size=256, steps_per_run=7_000, samples_per_position=4.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "most", "size"),
+    [(1e3, 256, 32), (2e5, 256, 32), (4e5, 256, 64), (1e6, 256, 128), (1e9, 256, 256), (1e9, 100, 100), (1e3, 16, 16)],
+)
+def test_a_short_run_has_small_batches_so_that_it_takes_many_steps(samples: float, most: int, size: int) -> None:
+    assert choose_batch_size(samples, steps=7_000, most=most) == size
+
+
+def test_batches_follow_how_fast_games_come_and_how_long_the_run_is() -> None:
+    assert batch_size_now(SETTINGS, total_samples=30_000, share=0.25) == 64
+    assert batch_size_now(SETTINGS, total_samples=120_000, share=0.25) == 256, "machines have joined"
+    assert batch_size_now(SETTINGS, total_samples=30_000, share=0.125) == 128, "the run has been given more time"
+    assert batch_size_now(SETTINGS, total_samples=1_000, share=0.0) == 64, "it has just begun"
+
+
+@pytest.mark.parametrize("changes", [{"steps_per_run": None}, {"asynchronous": False}])
+def test_otherwise_all_batches_are_alike(changes: dict[str, object]) -> None:
+    settings = SETTINGS.model_copy(update=changes)
+    assert batch_size_now(settings, total_samples=1_000, share=0.5) == 256
