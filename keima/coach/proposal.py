@@ -68,6 +68,9 @@ FEWEST_SIMULATIONS, MOST_SIMULATIONS = 48, 128
 # Where more games are played than the learner can learn from, so that workers would have to wait for it: up to as many
 # simulations as AlphaZero had (Silver et al. 2018), and if that is not enough, fewer samples of a position.
 MOST_SIMULATIONS_OF_MANY, FEWEST_SAMPLES = 800, 1.0
+# So many times more may be guessed from random games than is played: 4.7 in Hex 11x11, 0.4 in Connect Four. Only beyond
+# that the learner is too slow.
+GUESS_ERROR = 5.0
 FEW_SIMULATIONS = 32  # where every move is searched fully
 # Games for each that would be played if every simulation needed an evaluation and games were as long as random ones:
 # 2.7 in that run of Connect Four, 1.9 in 9x9 Go.
@@ -201,7 +204,8 @@ def propose_settings(
     batch = training["batch_size"]
     if steps := training["steps_per_run"]:
         batch = choose_batch_size(needed * minutes * 60, steps=steps, most=batch)
-    most = speeds.measure_learning({**network, **fixed_network}, {**training, "batch_size": batch}, players)
+    speed = speeds.measure_learning({**network, **fixed_network}, {**training, "batch_size": batch}, players)
+    most = GUESS_ERROR * speed
     if needed > most:
         many = max(simulations, min(MOST_SIMULATIONS_OF_MANY, math.ceil(simulations * needed / most / 8) * 8))
         fixed = {"batch_size": batch, **fixed}  # of which it is so fast
@@ -210,7 +214,7 @@ def propose_settings(
         if still > most and "samples_per_position" not in fixed:
             fewer = max(FEWEST_SAMPLES, SAMPLES_PER_POSITION * most / still)
             proposal = propose(many, {**fixed, "samples_per_position": math.floor(10 * fewer) / 10})
-    return replace(proposal, learning_speed=most, is_learner_slow=needed > most)
+    return replace(proposal, learning_speed=speed, is_learner_slow=needed > most)
 
 
 def samples_per_second(proposal: Proposal, report: GameReport) -> float:

@@ -348,7 +348,7 @@ def test_where_the_learner_could_not_take_all_games_searches_are_larger_and_posi
     cores: int, given: dict[str, int], simulations: int, samples: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 26_000.0)
-    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 8_000.0)
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1_600.0)
     four, players = load_game("connect_four"), Players(cores=cores, machines=1)
     proposal = propose_settings(four, CONNECT_FOUR, minutes=60, given={"search": given}, players=players)
     chosen = proposal.settings
