@@ -83,11 +83,12 @@ FEWEST_GAMES_AHEAD = 100  # of each worker, so that no place for a game is empty
 # with 1,700 of 128; Connect Four is 71 Elo stronger with 10,000 steps of 128 than with 30,000 of 32
 # (docs/results/learning_techniques.md#size-of-a-batch).
 MOST_BATCH, STEPS = 256, 10_000
-# The window's growth: the last step draws from about a quarter of all positions. With 0.9, from three quarters, runs of
-# Go, Gomoku, Hex and Othello are 99 to 531 Elo weaker after 10 to 15 minutes: what their weaker networks have played
-# holds them back. Connect Four, whose games are short, overfits so few and is 46 Elo weaker with 0.65
-# (docs/results/learning_techniques.md#size-of-the-window).
+# The window grows so that the last step draws from about a sixth of all positions. With a third instead of a fifth,
+# runs of Go, Hex and Othello are 38 to 230 Elo weaker after 8 to 10 minutes, and as strong after 21; with three
+# quarters, 99 to 531: what their weaker networks have played holds them back. Connect Four, whose games are short,
+# overfits so few and is 46 Elo weaker with 0.65 (docs/results/learning_techniques.md#size-of-the-window).
 WINDOW_GROWTH, WINDOW_GROWTH_OF_SHORT_GAMES = 0.65, 0.9
+FIRST_WINDOW, LEAST_FIRST_WINDOW, MOST_FIRST_WINDOW = 1 / 150, 1_000, 10_000  # a share of all positions, within bounds
 FEW_PLIES = 30  # mean plies of a game in which it is short: Connect Four has 21, Othello on 6 x 6 has 32
 SAMPLES_PER_POSITION = TrainingSettings().samples_per_position
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 4, 12  # of a run; 12: a first strength is known after a tenth of the run
@@ -411,7 +412,7 @@ def learning_settings(
     samples = learned * repeated
     is_batch_given = "batch_size" in fixed or not fixed.get("asynchronous", True)
     batch = fixed.get("batch_size", choose_batch_size(samples, steps=STEPS, most=MOST_BATCH))
-    least = max(1000, batch, min(10_000, float(f"{learned / 50:.1g}")))
+    least = max(LEAST_FIRST_WINDOW, batch, min(MOST_FIRST_WINDOW, float(f"{learned * FIRST_WINDOW:.1g}")))
     least = int(window.get("min_positions", min(least, window.get("max_positions", least))))
     competitive = game.num_players > 1
     evaluations, rating_games = plan_evaluations(games, search)
