@@ -9,6 +9,7 @@ from keima.config.sections.run import RunSettings
 from keima.config.sections.training import TrainingSettings, WindowSettings
 
 FEWEST_POSITIONS = 32  # of an optimizer step whose size is chosen
+BUSY, HALF_BUSY = 0.7, 0.5  # shares of the time that a learner takes
 
 
 @dataclass
@@ -34,7 +35,7 @@ def window_capacity(settings: WindowSettings, total_samples: int) -> int:
     return min(int(grown), settings.max_positions)
 
 
-def batch_size_now(training: TrainingSettings, *, total_samples: int, share: float) -> int:
+def batch_size_now(training: TrainingSettings, *, total_samples: int, share: float, least: int = 0) -> int:
     """Return the positions of an optimizer step.
 
     Args:
@@ -42,11 +43,22 @@ def batch_size_now(training: TrainingSettings, *, total_samples: int, share: flo
             may change. In synchronous mode batches do not depend on time.
         total_samples: training positions so far.
         share: of the run that is done.
+        least: the fewest that are worth it (``least_batch_size``).
     """
     if training.steps_per_run is None or not training.asynchronous:
         return training.batch_size
     expected = total_samples * training.samples_per_position / max(share, 0.01)
-    return choose_batch_size(expected, steps=training.steps_per_run, most=training.batch_size)
+    size = choose_batch_size(expected, steps=training.steps_per_run, most=training.batch_size)
+    return min(training.batch_size, max(size, least))
+
+
+def least_batch_size(size: int, learning: float) -> int:
+    """Return the fewest positions of the next steps, after steps of this size took a share of the time.
+
+    Small batches cost more for each position. A learner that takes most of the time leaves less of it for games, and
+    fewer games would make its batches smaller still.
+    """
+    return 2 * size if learning > BUSY else size if learning > HALF_BUSY else 0
 
 
 def choose_batch_size(samples: float, *, steps: int, most: int) -> int:

@@ -30,7 +30,7 @@ from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns, run_steps
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.coach.bounds import Bounds, CoachState, batch_size_now
+from keima.coach.bounds import Bounds, CoachState, batch_size_now, least_batch_size
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
 from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast, read_elo_results
@@ -160,6 +160,7 @@ class Coach:
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
         self.bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
+        self._batch_size = self._least_batch_size = 0  # of the last steps, and of the next ones
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
 
     def run(self) -> IterationReport | None:
@@ -249,7 +250,9 @@ class Coach:
         self._waiting.enter_phase(TRAINING)
         self.grow_if_due()
         progress = self.bounds.share_done(self.state.iteration)
-        batch_size = batch_size_now(training, total_samples=self.state.total_samples, share=progress)
+        batch_size = self._batch_size = batch_size_now(
+            training, total_samples=self.state.total_samples, share=progress, least=self._least_batch_size
+        )
         steps = int(self.state.owed_samples // batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
@@ -352,7 +355,10 @@ class Coach:
         """Count the iteration, save a checkpoint, and report."""
         self.state.iteration += 1
         self.state.iteration_sequence = self._gathered
-        self.state.seconds = self.bounds.seconds()
+        began, self.state.seconds = self.state.seconds, self.bounds.seconds()
+        waits = self._waiting.report()
+        share = waits.learning / max(self.state.seconds - began, 1e-9)
+        self._least_batch_size = least_batch_size(self._batch_size, share)
         cluster = self.backend.cluster()
         workers = self.worker_statuses(cluster)
         report = IterationReport(
@@ -367,7 +373,7 @@ class Coach:
             learner=learned,
             evaluation=evaluated,
             workers=workers,
-            waits=self._waiting.report(),
+            waits=waits,
             core_hours=cluster.core_hours if cluster else None,
         )
         if evaluated:

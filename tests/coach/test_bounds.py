@@ -2,7 +2,7 @@
 
 import pytest
 
-from keima.coach.bounds import batch_size_now, choose_batch_size
+from keima.coach.bounds import batch_size_now, choose_batch_size, least_batch_size
 from keima.config.sections.training import TrainingSettings
 
 SETTINGS = TrainingSettings(batch_size=256, steps_per_run=7_000, samples_per_position=4.0)
@@ -21,6 +21,15 @@ def test_batches_follow_how_fast_games_come_and_how_long_the_run_is() -> None:
     assert batch_size_now(SETTINGS, total_samples=120_000, share=0.25) == 256, "machines have joined"
     assert batch_size_now(SETTINGS, total_samples=30_000, share=0.125) == 128, "the run has been given more time"
     assert batch_size_now(SETTINGS, total_samples=1_000, share=0.0) == 64, "it has just begun"
+
+
+def test_a_learner_that_takes_most_of_the_time_has_larger_batches_until_it_takes_half() -> None:
+    sizes = [32]
+    for learning in (0.81, 0.75, 0.6, 0.6, 0.4):
+        least = least_batch_size(sizes[-1], learning)
+        sizes.append(batch_size_now(SETTINGS, total_samples=5_000, share=0.25, least=least))
+    assert sizes == [32, 64, 128, 128, 128, 32]
+    assert batch_size_now(SETTINGS, total_samples=5_000, share=0.25, least=2 * 256) == 256
 
 
 @pytest.mark.parametrize("changes", [{"steps_per_run": None}, {"asynchronous": False}])
