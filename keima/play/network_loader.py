@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keima.base.reports.formats import game_title
 from keima.base.run_folder import LEDGER_NAME
 from keima.config.load import ConfigError, load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import keep_copies
 from keima.config.sections.network import NetworkSettings
 from keima.config.sections.search import SearchSettings
+from keima.evaluation.match_worker import describe_match_search
 from keima.games import Game, load_game
 from keima.networks.files.container import CorruptModel
 from keima.networks.files.heading import find_run_model
@@ -41,6 +43,11 @@ class PlayableNetwork:
         """Return the network as a player; ``algorithm`` overrides its own search."""
         search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
         return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
+
+    def describe(self, player: NetworkSpec) -> str:
+        """Return what plays: the game, the model and its search."""
+        search = describe_match_search(player.search, player.num_simulations)
+        return f"{game_title(self.game.name, self.game.options)}, model {self.model.model_version}, {search}"
 
 
 def load_network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:

@@ -213,12 +213,10 @@ from keima.base.reports.formats import (
     format_percent,
     format_rate,
     format_score,
-    game_title,
     table_lines,
 )
 from keima.cli.playing.progress import line_width, print_lines, show_progress
 from keima.config.load import versions
-from keima.evaluation.match_worker import describe_match_search
 from keima.games import Game
 from keima.play.arena.equal_playouts import equal_playouts_text, find_equal_playouts
 from keima.play.arena.ladder import (
@@ -329,7 +327,7 @@ def measure_by_elo(
     anchor, found = rungs[0].name, compute_ratings(matches, rungs[0].name)
     rows = make_player_results(me.name, matches, found)
     print_lines(make_results_table(rows, anchor=anchor, width=line_width(console)), console)
-    about = network_text(playable, network)
+    about = playable.describe(network)
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
     )
@@ -370,7 +368,7 @@ def measure_by_playouts(
         found = find_equal_playouts(play, games=arguments.games, most=MOST_PLAYOUTS, seconds=60 * arguments.minutes)
     except _Ended as ended:
         return ended.code
-    console.print(f"The network ({network_text(playable, network)}) is {equal_playouts_text(found)}.", soft_wrap=True)
+    console.print(f"The network ({playable.describe(network)}) is {equal_playouts_text(found)}.", soft_wrap=True)
     if arguments.save:
         content = {"kind": "equal_playouts", **{key: getattr(found, key) for key in ("playouts", "low", "high")}}
         content |= {"is_bound": found.is_bound, "surely_beaten": found.surely_beaten}
@@ -402,7 +400,7 @@ def measure_by_return(
         return code
     print_lines(make_returns_table(matches, line_width(console)), console)
     console.print(
-        f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
+        f"The network: {playable.describe(network)}. It has each of the {game.num_players} seats once per "
         "opening, the opponent all others.",
         soft_wrap=True,
     )
@@ -458,13 +456,6 @@ def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list
 def named_levels(opponents: Sequence[str]) -> list[int]:
     """Return the levels in names such as stockfish-1700."""
     return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
-
-
-def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
-    """Describe what plays: the game, the model and its search."""
-    title = game_title(playable.game.name, playable.game.options)
-    search = describe_match_search(network.search, network.num_simulations)
-    return f"{title}, model {playable.model.model_version}, {search}"
 
 
 def play_matches(

@@ -167,12 +167,6 @@ def rate_network(arguments: argparse.Namespace, console: Console) -> int:
         return rate(playable, network, arguments, console)
 
 
-def describe(playable: PlayableNetwork, network: NetworkSpec) -> str:
-    """Describe what plays: the game, the model and its search."""
-    title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
-    return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
-
-
 def print_json(playable: PlayableNetwork, network: NetworkSpec, content: Mapping[str, Any]) -> None:
     """Print a result as JSON."""
     about = {
@@ -226,7 +220,7 @@ def rate_by_ladder(
     if arguments.json:
         print_json(playable, network, ladder_content(ladder, result))
     else:
-        print_ladder_result(ladder, result, describe(playable, network), console)
+        print_ladder_result(ladder, result, playable.describe(network), console)
     return INTERRUPTED if result.interrupted else 0 if result.rating else 2
 
 
@@ -343,7 +337,7 @@ def rate_by_perfect_play(
             },
         )
         return 0
-    console.print(f"Errors: {errors_text(errors)} (95 %; {describe(playable, network)})", soft_wrap=True)
+    console.print(f"Errors: {errors_text(errors)} (95 %; {playable.describe(network)})", soft_wrap=True)
     about = "In positions of its own games, at all plies; an error throws away a win or a draw."
     console.print(about, soft_wrap=True)
     for band, each in bands.items():
@@ -369,7 +363,7 @@ def rate_by_shipped_positions(
     if arguments.json:
         print_json(playable, network, {"kind": "errors", "errors": errors_content(errors)})
     else:
-        console.print(f"Errors: {errors_text(errors)} (95 %; {describe(playable, network)})", soft_wrap=True)
+        console.print(f"Errors: {errors_text(errors)} (95 %; {playable.describe(network)})", soft_wrap=True)
     return 0
 
 
@@ -419,7 +413,7 @@ def measure_scores(
     else:
         console.print(
             f"Mean score: {format_score(report.mean, report.margin)} (95 %; {report.games:,} games; median "
-            f"{format_score(report.median)}; {describe(playable, network)})",
+            f"{format_score(report.median)}; {playable.describe(network)})",
             soft_wrap=True,
         )
     return INTERRUPTED if interrupted else 0
@@ -440,7 +434,7 @@ def rate_by_equal_playouts(
         scores = [vars(score) for score in found.scores]
         print_json(playable, network, {"kind": "equal_playouts", **content, "scores": scores})
     else:
-        about = describe(playable, network)
+        about = playable.describe(network)
         console.print(f"Rating: {equal_playouts_text(found)} (95 %; {about})", soft_wrap=True)
     return INTERRUPTED if interrupted else 0
 

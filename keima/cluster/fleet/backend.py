@@ -25,8 +25,7 @@ from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
 from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, Tick, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
-from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
-from keima.coach.backends.backend import RESERVE_SECONDS
+from keima.coach.backends.assignments import RESERVE_SECONDS, AssignmentBook, GameChoice, GamesAccount
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings

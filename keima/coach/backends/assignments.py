@@ -18,6 +18,7 @@ LEASES_PER_LEASE = 20  # a lease is renewed this many times before it would expi
 RENEW_SECONDS = 5.0  # ... and at least at this interval
 # Share of a run that a finished game waits at most for its batch to fill, within bounds in seconds.
 FLUSH_SHARE, FEWEST_FLUSH_SECONDS, MOST_FLUSH_SECONDS = 1 / 200, 2.0, 30.0
+RESERVE_SECONDS = 3.0  # of play that a worker has ahead at least: a grant may take so long
 SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of a measured number: it decides the order of finished games
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from keima.base.files import remove_stale_parts, write_atomically
 from keima.base.reports.worker_status import ClusterStatus
-from keima.coach.backends.assignments import AssignmentBook
+from keima.coach.backends.assignments import RESERVE_SECONDS, AssignmentBook
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, batch_in
 from keima.config.schema import Settings
@@ -26,8 +26,6 @@ from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run
 
 log = logging.getLogger(__name__)
-
-RESERVE_SECONDS = 3.0  # of play that a worker has ahead at least: a grant may take so long
 
 
 class SelfPlayBackend(Protocol):
