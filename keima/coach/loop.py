@@ -160,7 +160,7 @@ class Coach:
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
         self.bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
-        self._batch_size = self._least_batch_size = 0  # of the last steps, and of the next ones
+        self._least_batch_size = 0  # of the next steps
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
 
     def run(self) -> IterationReport | None:
@@ -250,7 +250,7 @@ class Coach:
         self._waiting.enter_phase(TRAINING)
         self.grow_if_due()
         progress = self.bounds.share_done(self.state.iteration)
-        batch_size = self._batch_size = batch_size_now(
+        batch_size = batch_size_now(
             training, total_samples=self.state.total_samples, share=progress, least=self._least_batch_size
         )
         steps = int(self.state.owed_samples // batch_size)
@@ -358,7 +358,7 @@ class Coach:
         began, self.state.seconds = self.state.seconds, self.bounds.seconds()
         waits = self._waiting.report()
         share = waits.learning / max(self.state.seconds - began, 1e-9)
-        self._least_batch_size = least_batch_size(self._batch_size, share)
+        self._least_batch_size = least_batch_size(learned.samples // learned.steps, share) if learned else 0
         cluster = self.backend.cluster()
         workers = self.worker_statuses(cluster)
         report = IterationReport(

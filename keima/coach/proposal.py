@@ -184,13 +184,7 @@ def propose_settings(
     def propose(simulations: int, training: Mapping[str, Any]) -> Proposal:
         search = search_settings(game, report, fixed_search.get("num_simulations", simulations), given=fixed_search)
         games_per_second = evaluations / evaluations_per_game(search, report)
-        learning = learning_settings(
-            game,
-            report,
-            search,
-            games=games_per_second * minutes * 60,
-            fixed=training,
-        )
+        learning = learning_settings(game, report, search, games=games_per_second * minutes * 60, fixed=training)
         return Proposal(
             settings={"network": network, "search": search, **learning},
             minutes=minutes,
@@ -253,9 +247,9 @@ class CoreSpeeds:
         if is_unknown or is_own(network.get("type", "")) or not training.get("asynchronous", True):
             return math.inf
         cores, batch = count_usable_cores(), training["batch_size"]
-        threads = training.get("threads", "auto")
-        if threads == "auto":
-            threads = count_learner_threads(cores, is_spread=players.machines > 0, asynchronous=True)
+        threads = count_learner_threads(
+            training.get("threads", "auto"), cores=cores, is_spread=players.machines > 0, asynchronous=True
+        )
         shape = NetworkSettings(**network)
         key = (shape.model_dump_json(), batch, threads)
         if key not in self._learning:
@@ -397,12 +391,7 @@ def lookahead_plies(game: Game, report: GameReport) -> int:
 
 
 def learning_settings(
-    game: Game,
-    report: GameReport,
-    search: Mapping[str, Any],
-    *,
-    games: float,
-    fixed: Mapping[str, Any],
+    game: Game, report: GameReport, search: Mapping[str, Any], *, games: float, fixed: Mapping[str, Any]
 ) -> Sections:
     """Return the sections that depend on the run's games; ``fixed`` are given settings of training."""
     per_iteration = fixed.get("games_per_iteration", max(50, min(2000, round(games / ITERATIONS / 50) * 50)))

@@ -162,9 +162,10 @@ def learner_threads(settings: Settings, ranks: Ranks) -> int:
 
     By default, half the cores if workers also play here, and all but one if other machines play.
     """
-    threads = settings.training.threads
-    if threads == "auto":
-        threads = count_learner_threads(
-            count_usable_cores(), is_spread=settings.distributed.enabled, asynchronous=settings.training.asynchronous
-        )
+    threads = count_learner_threads(
+        settings.training.threads,
+        cores=count_usable_cores(),
+        is_spread=settings.distributed.enabled,
+        asynchronous=settings.training.asynchronous,
+    )
     return max(1, threads // ranks.ranks_on_machine)

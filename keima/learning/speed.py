@@ -1,5 +1,7 @@
 """How fast a learner is here, measured before there are games to learn from."""
 
+from typing import Literal
+
 import numpy as np
 
 from keima.config.sections.network import NetworkSettings
@@ -13,10 +15,12 @@ SECONDS = 1.0  # of steps that count
 FEW_POSITIONS = 8  # of the first steps; by them a network is judged whose whole batch takes longer
 
 
-def count_learner_threads(cores: int, *, is_spread: bool, asynchronous: bool) -> int:
-    """Return the CPU threads of a learner on a machine with so many cores: all but one where other machines play
-    (``is_spread``), half where workers play here at the same time, and else all.
+def count_learner_threads(threads: int | Literal["auto"], *, cores: int, is_spread: bool, asynchronous: bool) -> int:
+    """Return the CPU threads of a learner on a machine with so many cores: as many as are set; by default all but one
+    where other machines play (``is_spread``), half where workers play here at the same time, and else all.
     """
+    if threads != "auto":
+        return threads
     return max(1, cores - 1 if is_spread else cores // 2 if asynchronous else cores)
 
 

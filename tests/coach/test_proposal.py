@@ -1,8 +1,10 @@
 """Settings that are chosen by rules: they fit the game and the time, and what a user gives stays."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -188,6 +190,15 @@ def test_the_choice_is_valid_for_every_game(name: str, games: float) -> None:
     assert settings.training.window.min_positions >= settings.training.batch_size
 
 
+def measure_nothing(
+    monkeypatch: pytest.MonkeyPatch, known: GameReport, speed: Callable[[dict[str, Any]], float] = lambda search: 1e4
+) -> None:
+    """Let the game and this machine be known, so that settings are chosen at once."""
+    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
+    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: speed(search))
+    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
+
+
 def configured(folder: Path, **sections: object) -> Path:
     path = folder / "mine.yaml"
     run, game = {"name": "mine", "auto": True}, {"name": "tic_tac_toe"}
@@ -215,9 +226,7 @@ def test_a_run_that_is_limited_by_iterations_is_not_limited_by_a_time_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
-    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
-    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 1e4)
-    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
+    measure_nothing(monkeypatch, known)
     for given, minutes in (({"run.iterations": 50}, None), ({}, 5.0), ({"run.minutes": 3.0}, 3.0)):
         chosen = load_run_settings(configured(tmp_path), given, run_dir=tmp_path / "run", say=lambda line: None)
         assert chosen.run.minutes == minutes
@@ -274,11 +283,7 @@ def test_what_is_chosen_fits_what_is_given(
     given: dict[str, dict[str, object]], plies: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = GameReport(name="tic_tac_toe", mean_plies=plies, branching=5)
-    monkeypatch.setattr(
-        CoreSpeeds, "measure", lambda self, search, size: 1e4 / SearchSettings(**search).num_simulations
-    )
-    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
-    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
+    measure_nothing(monkeypatch, known, speed=lambda search: 1e4 / SearchSettings(**search).num_simulations)
     path, overrides = configured(tmp_path, **given), {"run.minutes": 1.0}
     chosen = load_run_settings(path, overrides, run_dir=tmp_path / "run", say=lambda line: None)
     loaded = dict(flatten(chosen.model_dump()))
@@ -290,9 +295,7 @@ def test_sections_without_settings_are_as_if_they_were_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = GameReport(name="tic_tac_toe", mean_plies=7.6, branching=5)
-    monkeypatch.setattr("keima.coach.proposal.examine_in_process", lambda *arguments, **options: known)
-    monkeypatch.setattr(CoreSpeeds, "measure", lambda self, search, size: 1e4)
-    monkeypatch.setattr(CoreSpeeds, "measure_learning", lambda *arguments: 1e9)
+    measure_nothing(monkeypatch, known)
     path = configured(tmp_path, search=None, training=None)
     chosen = load_run_settings(path, {"run.minutes": 1.0}, run_dir=tmp_path / "run", say=lambda line: None)
     assert chosen.search.num_simulations == 32 and chosen.training.optimizer == "muon"

@@ -58,7 +58,7 @@ def test_a_slow_network_is_judged_by_few_positions_but_not_by_its_first_step(
 
 
 def test_a_learner_leaves_cores_to_those_who_play_at_the_same_time() -> None:
-    assert count_learner_threads(16, is_spread=False, asynchronous=True) == 8
-    assert count_learner_threads(16, is_spread=True, asynchronous=True) == 15
-    assert count_learner_threads(16, is_spread=False, asynchronous=False) == 16
-    assert count_learner_threads(1, is_spread=True, asynchronous=True) == 1
+    assert count_learner_threads("auto", cores=16, is_spread=False, asynchronous=True) == 8
+    assert count_learner_threads("auto", cores=16, is_spread=True, asynchronous=True) == 15
+    assert count_learner_threads("auto", cores=16, is_spread=False, asynchronous=False) == 16
+    assert count_learner_threads("auto", cores=1, is_spread=True, asynchronous=True) == 1

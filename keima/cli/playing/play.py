@@ -103,9 +103,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from keima.base.reports.formats import game_title
 from keima.config.commands import keima
-from keima.evaluation.match_worker import describe_match_search, make_match_search_settings
+from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game
 from keima.games.game import IllegalAction
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
@@ -203,8 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         num_trees=1,
         score_utility=score_utility,
     )
-    title = game_title(game.name, game.options)
-    about = f"{title}, model {model.model_version}, {describe_match_search(found.search, arguments.simulations)}"
+    about = found.describe(found.spec(arguments.simulations, None))
     console.print(f"{about}. Type a move, or help.", soft_wrap=True)
     try:
         again = True
