@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report
 from keima.base.reports.intervals import Z
-from keima.coach.forecast import forecast_end, rate_versions
+from keima.coach.forecast import count_earlier_compute, forecast_end, rate_versions
 from keima.config.flags import number
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
@@ -42,7 +42,8 @@ def compare_run(run: Path, after: float) -> Iterator[Line]:
     known = [each for each in results if model_player_version(each.first) <= last]
     game = load_game(settings.game.name, **settings.game.options)
     points = game.height * game.width
-    expected = forecast_end(early, known, points=points, seconds=seconds, decays=decays)
+    before = count_earlier_compute(run)
+    expected = forecast_end(early, known, points=points, seconds=seconds, decays=decays, before=before)
     if "elo" in expected:
         base, newest = rate_versions(known)[-1][0], rate_versions(results)[-1][0]
         reached = rate_players(results, model_player_name(base))[model_player_name(newest)]

@@ -6,11 +6,21 @@ RUNS = Path("runs")  # where runs are searched by name
 LEDGER_NAME = "run.db"
 STATS_NAME = "training_stats.json"
 RECORD_NAME = "record.json"  # of a race
+PROGRESS_NAME = "progress.json"  # of a run under way
+SMALLER_BOARDS = "smaller"  # the folder of the folders of a run's smaller boards
 
 
 def resolve_run_folder(given: Path) -> Path:
     """Return the folder of a run given by path or name."""
     return given if given.is_dir() or len(given.parts) > 1 else RUNS / given
+
+
+def find_board_folder(run_dir: Path) -> Path:
+    """Return the folder of the board that a run is on: that of a smaller one, until the run's own begins."""
+    if (run_dir / PROGRESS_NAME).exists() or (run_dir / STATS_NAME).exists():
+        return run_dir
+    begun = list(run_dir.glob(f"{SMALLER_BOARDS}/*/{PROGRESS_NAME}"))
+    return max(begun, key=lambda path: path.stat().st_mtime).parent if begun else run_dir
 
 
 def list_runs() -> list[Path]:

@@ -41,8 +41,8 @@ def batch_size_now(training: TrainingSettings, *, total_samples: int, share: flo
     Args:
         training: with ``steps_per_run``, the rest of the run is expected to play as fast as it has so far; the machines
             may change. In synchronous mode batches do not depend on time.
-        total_samples: training positions so far.
-        share: of the run that is done.
+        total_samples: training positions so far, on the run's present board.
+        share: of the run, in which they were played.
         least: the fewest that are worth it (``least_batch_size``).
     """
     if training.steps_per_run is None or not training.asynchronous:
@@ -81,6 +81,7 @@ class Bounds:
     def __init__(self, settings: RunSettings, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.iterations, self.minutes = settings.iterations, settings.minutes
         self.schedule_minutes = settings.minutes  # of the whole, where this is a part of a run
+        self.begin = 0.0  # share of the whole that was done before this part
         self._before, self._clock, self._started = seconds, clock, clock()
 
     def seconds(self) -> float:
@@ -101,16 +102,20 @@ class Bounds:
         by_minutes = self.seconds() / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
+    def share_of_part(self, iteration: int) -> float:
+        """Return the share of the whole run that this part of it has taken so far."""
+        return max(0.0, self.share_done(iteration) - self.begin)
+
     def total_seconds(self, iteration: int) -> float | None:
         """Return how long the run probably takes in all; None without an estimate."""
         left = self.seconds_left(iteration)
         return None if left is None else self.seconds() + left
 
     def seconds_left(self, iteration: int) -> float | None:
-        """Return the estimated time until a limit is reached; None without an estimate."""
+        """Return the estimated time until the whole run reaches a limit; None without an estimate."""
         estimates = []
-        if self.minutes is not None:
-            estimates.append(self.minutes * 60 - self.seconds())
+        if self.schedule_minutes is not None:
+            estimates.append(self.schedule_minutes * 60 - self.seconds())
         if self.iterations is not None and iteration:
             estimates.append(self.seconds() / iteration * (self.iterations - iteration))
         return max(min(estimates), 0.0) if estimates else None

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from keima.base.reports.intervals import Z
 from keima.base.reports.run_reports import EvaluationReport
+from keima.base.run_folder import LEDGER_NAME, SMALLER_BOARDS
 from keima.config.load import load_settings
 from keima.data.ledger import Ledger, read_ledger
 from keima.evaluation.elo import PairResult, rate_players
@@ -35,7 +36,7 @@ from keima.evaluation.strength import (
     model_player_version,
     read_match_results,
 )
-from keima.games import Game
+from keima.games import Game, load_game
 
 UNKNOWN_OFFSET = 1e4  # standard deviation of the offset: nothing is known about it beforehand
 RECENT_ITERATIONS = 5  # whose speed is expected to last
@@ -155,7 +156,13 @@ def _fit(law: Law, measured: Sequence[Measurement]) -> tuple[NDArray[np.float64]
 
 
 def read_measurements(
-    rows: Sequence[Mapping[str, Any]], results: Sequence[PairResult], *, points: int, seconds: float, decays: bool
+    rows: Sequence[Mapping[str, Any]],
+    results: Sequence[PairResult],
+    *,
+    points: int,
+    seconds: float,
+    decays: bool,
+    before: float = 0.0,
 ) -> dict[str, list[Measurement]]:
     """Return what a run has measured, by the names of ``make_law``.
 
@@ -168,6 +175,7 @@ def read_measurements(
         points: of the board.
         seconds: how long it runs in all.
         decays: whether its learning rate decays.
+        before: compute on smaller boards (``count_earlier_compute``).
     """
     versions = [row["model_version"] for row in rows]
 
@@ -175,7 +183,10 @@ def read_measurements(
         row = rows[bisect_left(versions, version)]
         share = row["seconds"] / seconds if decays else 0.0
         return Measurement(
-            compute=count_compute(row["total_positions"], points), share=share, strength=strength, error=error
+            compute=before + count_compute(row["total_positions"], points),
+            share=share,
+            strength=strength,
+            error=error,
         )
 
     found = {"elo": [measurement(*each) for each in rate_versions(results) if each[0] <= versions[-1]]}
@@ -224,6 +235,7 @@ def forecast_end(
     points: int,
     seconds: float,
     decays: bool,
+    before: float = 0.0,
     planned: float | None = None,
     laws: Mapping[str, Law] | None = None,
 ) -> dict[str, Forecast]:
@@ -231,15 +243,15 @@ def forecast_end(
     search error, and the score.
 
     Args:
-        rows, results, points, decays: see ``read_measurements``.
+        rows, results, points, decays, before: see ``read_measurements``.
         seconds: how long it runs in all.
         planned: how long it was to run when it measured; None: as long.
         laws: of its game, where earlier runs have measured them.
     """
-    end = {"compute": count_compute(positions_at(rows, seconds), points), "share": 1.0 if decays else 0.0}
+    end = {"compute": before + count_compute(positions_at(rows, seconds), points), "share": 1.0 if decays else 0.0}
     found = {}
     for name, measured in read_measurements(
-        rows, results, points=points, seconds=planned or seconds, decays=decays
+        rows, results, points=points, seconds=planned or seconds, decays=decays, before=before
     ).items():
         law = (laws or {}).get(name) or make_law(name, mean_plies(rows))
         expected = forecast_strength(law, measured, **end)
@@ -284,14 +296,13 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             if not is_of_game(ledger, game) or not (rows := [*map(keep_for_forecast, ledger.read_iterations())]):
                 continue
             settings = load_settings(folder / "config.yaml")
-            if settings.game.smaller:  # its network had learned before it played the first game that counts here
-                continue
             found = read_measurements(
                 rows,
                 read_elo_results(ledger, game),
                 points=game.height * game.width,
                 seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
                 decays=settings.training.learning_rate_schedule == "cosine",
+                before=count_earlier_compute(folder),
             )
             for name, measured in found.items():
                 if len(measured) > 1:
@@ -303,6 +314,20 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
 def count_compute(positions: float, points: int) -> float:
     """Return the compute of so many positions on a board of so many points."""
     return positions / (POSITIONS_PER_POINT * points)
+
+
+def count_earlier_compute(run_dir: Path) -> float:
+    """Return the compute of a run on its smaller boards.
+
+    Raises:
+        OSError, ValueError, sqlite3.Error: it cannot be read.
+    """
+    found = 0.0
+    for path in run_dir.glob(f"{SMALLER_BOARDS}/*/{LEDGER_NAME}"):
+        with read_ledger(path.parent) as ledger:
+            game, rows = load_game(ledger.game, **ledger.options), ledger.iterations()
+            found += count_compute(rows[-1]["total_positions"] if rows else 0, game.height * game.width)
+    return found
 
 
 def mean_plies(rows: Sequence[Mapping[str, Any]]) -> float:

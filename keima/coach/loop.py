@@ -33,7 +33,14 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState, batch_size_now, least_batch_size
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
-from keima.coach.forecast import Law, add_forecast, forecast_end, keep_for_forecast, read_elo_results
+from keima.coach.forecast import (
+    Law,
+    add_forecast,
+    count_earlier_compute,
+    forecast_end,
+    keep_for_forecast,
+    read_elo_results,
+)
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
 from keima.coach.ranks.leading import send_command, share_state
@@ -113,6 +120,7 @@ class Coach:
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested, self._laws = False, laws
         self._measured: dict[int, dict[str, Any]] | None = None  # by iteration: what forecasts use, once one was made
+        self._compute_before = 0.0  # on smaller boards; read with it
         self.model: Model | None = None  # in self-play
         self._retries, self._turns = RetryLog(self.log_event), Turns(MEASURING_SHARE)
         self.receiving = Receiving(
@@ -249,9 +257,11 @@ class Coach:
             return None
         self._waiting.enter_phase(TRAINING)
         self.grow_if_due()
-        progress = self.bounds.share_done(self.state.iteration)
         batch_size = batch_size_now(
-            training, total_samples=self.state.total_samples, share=progress, least=self._least_batch_size
+            training,
+            total_samples=self.state.total_samples,
+            share=self.bounds.share_of_part(self.state.iteration),
+            least=self._least_batch_size,
         )
         steps = int(self.state.owed_samples // batch_size)
         generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
@@ -392,21 +402,27 @@ class Coach:
         return report
 
     def _with_forecast(self, evaluated: EvaluationReport, report: IterationReport) -> EvaluationReport:
-        """Return what was measured with what to expect at the end of the run, if it has one.
-
-        The law of growth does not hold for a network that has learned on smaller boards before.
-        """
+        """Return what was measured with what to expect at the end of the run, if it has one."""
         seconds = self.bounds.total_seconds(report.iteration)
-        if seconds is None or self.settings.game.smaller or self.bounds.is_reached_after(report.iteration):
+        if seconds is None or self.bounds.is_reached_after(report.iteration):
             return evaluated
         if self._measured is None:
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
+            self._compute_before = count_earlier_compute(self.run_dir)
         earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]
         rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_elo_results(self.ledger, self.game)
         decays = self.settings.training.learning_rate_schedule == "cosine"
         points = self.game.height * self.game.width
-        expected = forecast_end(rows, results, points=points, seconds=seconds, decays=decays, laws=self._laws)
+        expected = forecast_end(
+            rows,
+            results,
+            points=points,
+            seconds=seconds,
+            decays=decays,
+            before=self._compute_before,
+            laws=self._laws,
+        )
         return add_forecast(evaluated, expected)
 
     def save(self) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import write_atomically
+from keima.base.run_folder import SMALLER_BOARDS
 from keima.coach.opening import CHECKPOINTS, repeatable_run_id
 from keima.coach.session import require_sound_game
-from keima.config.commands import keima
 from keima.config.load import save_resolved
 from keima.config.schema import Settings
 from keima.config.sections.game import SmallerBoard
@@ -25,8 +25,6 @@ from keima.learning.checkpoint import Checkpoints
 from keima.networks.growth import check_is_larger
 from keima.networks.network import build_network
 
-FOLDER = "smaller"  # in the run's folder: the folders of its smaller boards
-
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
@@ -35,6 +33,7 @@ class Stage:
     folder: Path
     settings: Settings
     run_minutes: float | None = None  # of the whole run, by which schedules go
+    begin: float = 0.0  # share of the run, at which it begins
     news: str = ""  # what people are told when it begins
 
     @property
@@ -48,16 +47,18 @@ def stages_left(run_dir: Path, settings: Settings) -> list[Stage]:
     ``run_dir``.
     """
     minutes, boards = settings.run.minutes, settings.game.boards
-    own = Stage(folder=run_dir, settings=settings, run_minutes=minutes)
+    begins = [0.0, *(board.share for board in boards)]
+    own = Stage(folder=run_dir, settings=settings, run_minutes=minutes, begin=begins[-1])
     if own.has_begun or not boards:
         return [own]
     stages = []
-    for board, following in zip(boards, [*(board.name for board in boards[1:]), "its own board"], strict=True):
-        folder = run_dir / FOLDER / _file_name(board)
-        stage = Stage(folder=folder, settings=_settings_for(board, settings), run_minutes=minutes)
+    followers = [*(board.name for board in boards[1:]), "its own board"]
+    for board, begin, following in zip(boards, begins, followers, strict=False):
+        folder = run_dir / SMALLER_BOARDS / _file_name(board)
+        stage = Stage(folder=folder, settings=_settings_for(board, settings), run_minutes=minutes, begin=begin)
         news = (
             f"the game has {board.name} until {stage.settings.run.minutes:.3g} minutes of the run have passed, then "
-            f"{following}; see {keima(f'watch {stage.folder}')}"
+            f"{following}"
         )
         stages.append(replace(stage, news=news))
     begun = [number for number, stage in enumerate(stages) if stage.has_begun]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
 from keima.base.reports.run_reports import Observer, report_event
-from keima.base.run_folder import STATS_NAME
-from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from keima.base.run_folder import PROGRESS_NAME, STATS_NAME
+from keima.report.files.progress_file import ProgressFile
 from keima.report.files.run_files import (
     EVENTS_FOLDER,
     METRICS_NAME,

@@ -209,7 +209,7 @@ def train_stage(
             seconds=seconds,
             ranks=ranks,
         ) as coach:
-            coach.bounds.schedule_minutes = stage.run_minutes
+            coach.bounds.schedule_minutes, coach.bounds.begin = stage.run_minutes, stage.begin
             files = WeightsFiles(weights_path, lambda: coach.learner.weights()) if weights_path else None
             if files:
                 coach.observers = [*coach.observers, shield_observer(files)]

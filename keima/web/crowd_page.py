@@ -28,12 +28,13 @@ from starlette.routing import BaseRoute, Route
 from keima.base.reports.formats import format_count, format_duration, format_rate, game_title
 from keima.base.reports.run_reports import ProgressReport
 from keima.base.reports.text import printable_line
+from keima.base.run_folder import PROGRESS_NAME
 from keima.base.run_lock import is_held
 from keima.data.ledger import read_ledger
 from keima.data.ledger_rows import BATCH_COLUMNS, BatchRow
 from keima.report.charts.run_charts import AXES
 from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, game_to_json
-from keima.report.files.progress_file import PROGRESS_NAME, read_progress
+from keima.report.files.progress_file import read_progress
 from keima.report.metrics import METRICS
 from keima.web.access import HEADERS
 from keima.web.app import ASSETS, GAMES, TYPES

@@ -12,14 +12,14 @@ from typing import Any
 
 from keima.base.disk_words import error_text
 from keima.base.file_stamp import FileStamp, stamp_of
-from keima.base.run_folder import LEDGER_NAME, STATS_NAME
+from keima.base.run_folder import LEDGER_NAME, PROGRESS_NAME, STATS_NAME, find_board_folder
 from keima.base.run_lock import LOCK, is_held
 from keima.base.system.disk_space import free_disk_bytes
 from keima.data.ledger import read_ledger
 from keima.ppo.rounds import Round, read_rounds
 from keima.report.charts.run_charts import make_calibration_charts, make_ppo_charts, make_run_charts
 from keima.report.cost import Cost, compute_cost
-from keima.report.files.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
+from keima.report.files.progress_file import LiveState, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, read_metrics
 from keima.report.metrics import METRICS, PPO_METRICS, Metric, MetricValues, make_columns
 from keima.web.run_state import (
@@ -41,11 +41,16 @@ class RunReader:
     """Reads a run; may be used by several threads."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self._run_dir = folder
         self.name = folder.resolve().name
         self._read: tuple[FileStamp | None, list[MetricValues], Cost] = (None, [], compute_cost([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
         self._curves: tuple[str, dict[str, Any]] = ("", {})
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the board that the run is on."""
+        return find_board_folder(self._run_dir)
 
     def read_stamps(self) -> tuple[str, str]:
         """Return what changes whenever the curves, and whenever the state, have changed."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from keima.coach.bounds import batch_size_now, choose_batch_size, least_batch_size
+from keima.coach.bounds import Bounds, batch_size_now, choose_batch_size, least_batch_size
+from keima.config.sections.run import RunSettings
 from keima.config.sections.training import TrainingSettings
 
 SETTINGS = TrainingSettings(batch_size=256, steps_per_run=7_000, samples_per_position=4.0)
@@ -21,6 +22,16 @@ def test_batches_follow_how_fast_games_come_and_how_long_the_run_is() -> None:
     assert batch_size_now(SETTINGS, total_samples=120_000, share=0.25) == 256, "machines have joined"
     assert batch_size_now(SETTINGS, total_samples=30_000, share=0.125) == 128, "the run has been given more time"
     assert batch_size_now(SETTINGS, total_samples=1_000, share=0.0) == 64, "it has just begun"
+
+
+def test_a_board_of_a_run_goes_by_its_own_share_of_the_run() -> None:
+    bounds = Bounds(RunSettings(name="smaller_board", minutes=5.0), seconds=240.0, clock=lambda: 0.0)
+    assert bounds.share_of_part(1) == pytest.approx(0.8) and bounds.seconds_left(1) == 60.0
+    bounds.begin, bounds.schedule_minutes = 0.3, 10.0
+    assert bounds.share_of_part(1) == pytest.approx(0.1), "batches go by what is played on this board"
+    assert bounds.seconds_left(1) == 360.0 and not bounds.is_time_up()
+    bounds.begin = 0.5
+    assert bounds.share_of_part(1) == 0.0, "the board before ended early"
 
 
 def test_a_learner_that_takes_most_of_the_time_has_larger_batches_until_it_takes_half() -> None:

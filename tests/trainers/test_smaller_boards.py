@@ -128,7 +128,7 @@ def test_each_board_has_its_part_of_the_time_and_goes_on_with_the_network_of_the
         with read_ledger(board) as ledger:
             assert ledger.options["size"] == size
             assert sum(row.games for row in ledger.received_batches()) > 0
-    told = [event for event in watching.events if "board" in event]
+    told = [event for event in watching.events if "size=" in event]
     assert len(told) == 3
     assert "size=5 until 0.1 minutes" in told[0] and "size=6 until 0.3 minutes" in told[1]
     assert "own board from now on" in told[2] and "size=6" in told[2]
@@ -156,7 +156,10 @@ def test_a_stopped_run_goes_on_with_the_board_that_was_under_way(
     assert watching.closed == 1
     assert iterations() == done
     assert not audit(tmp_path / "run").problems
-    assert RunReader(tmp_path / "run").read_curves() and not RunReader(tmp_path / "run").read_state()["running"]
+    shown = RunReader(tmp_path / "run")
+    assert not shown.read_state()["running"]
+    assert shown.read_curves()["iterations"] == next(count for count in reversed(done) if count)
+    assert shown.folder == tmp_path / "run" / ("" if done[-1] else Path("smaller", SIZES[done[1]]))
     with pytest.raises(ValueError, match="holds a run already"):
         train(tmp_path, watching)
     watching.stop_after = 0

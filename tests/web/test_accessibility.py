@@ -11,11 +11,12 @@ import pytest
 
 from keima.base.reports.run_reports import ProgressReport
 from keima.base.reports.worker_status import ClusterNetwork, WorkerState
+from keima.base.run_folder import PROGRESS_NAME
 from keima.base.run_lock import RunLock
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.report import make_observers
-from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from keima.report.files.progress_file import ProgressFile
 from tests.example_reports import evaluation, iteration, progress, worker
 from tests.report.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import yaml
 
-from keima.base.run_folder import LEDGER_NAME, STATS_NAME
+from keima.base.run_folder import LEDGER_NAME, PROGRESS_NAME, STATS_NAME
 from keima.base.run_lock import RunLock
 from keima.data.ledger import open_ledger, read_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
 from keima.report.charts.calibration import measure_calibration
-from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from keima.report.files.progress_file import ProgressFile
 from keima.report.files.run_files import METRICS_NAME
 from keima.report.games.game_view import load_game_view
 from keima.web.run_reader import RunReader

@@ -12,14 +12,14 @@ import pytest
 
 from keima.base.reports.run_reports import IterationReport
 from keima.base.reports.worker_status import ClusterNetwork, WorkerState, WorkerStatus
-from keima.base.run_folder import STATS_NAME
+from keima.base.run_folder import PROGRESS_NAME, STATS_NAME
 from keima.base.run_lock import RunLock
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
 from keima.report.charts.run_charts import add_time_and_cost, list_charts
-from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
+from keima.report.files.progress_file import ProgressFile, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, report_scalars
 from keima.report.metrics import METRICS
 from keima.web.run_reader import RunReader

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
     exit_quietly_on_interrupt()
 
-from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.run_folder import STATS_NAME, find_board_folder, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
@@ -98,15 +98,24 @@ class WatchConsole(Console):
 
 
 class WatchedStats:
-    """A statistics file, read again whenever it changes; while it cannot be read, its last rows stay."""
+    """A run's statistics file, read again whenever it changes; while it cannot be read, its last rows stay.
+
+    While the run is on a smaller board, the file is that of its board.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._given = path
+        self.name = path.resolve().parent.name
         self.rows: list[StatsRow] = []
         self.problem = ""
         self.unreadable = ""  # the problem, if it is one of permissions
         self.written = 0.0  # seconds since 1970
         self._seen: FileStamp | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file now."""
+        return find_board_folder(self._given.parent) / STATS_NAME if self._given.name == STATS_NAME else self._given
 
     def poll(self) -> None:
         """Read the file if it has changed."""
@@ -152,7 +161,8 @@ class WatchedStats:
 
 def make_screen(stats: WatchedStats) -> ScreenFrame:
     """Return the screen of a terminal."""
-    name = stats.path.resolve().parent.name
+    board = stats.path.resolve().parent.name
+    name = stats.name if board == stats.name else f"{stats.name} ({board})"
     if not stats.rows:
         return ScreenFrame(name=name, game="", note=stats.notice_text())
     last = stats.rows[-1]

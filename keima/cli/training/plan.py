@@ -102,6 +102,7 @@ from keima.coach.forecast import (
     Law,
     Measurement,
     count_compute,
+    count_earlier_compute,
     forecast_end,
     make_law,
     mean_plies,
@@ -230,8 +231,6 @@ def show_run(arguments: argparse.Namespace) -> int:
     if arguments.distributed or given_settings(arguments):
         raise ValueError(f"{folder} has begun: its settings and machines are known, so give only --hours")
     settings = load_settings(folder / "config.yaml")
-    if settings.game.smaller:
-        raise ValueError(f"{folder} began on smaller boards: nothing is known of how such runs go on")
     with read_ledger(folder) as ledger:
         game = load_game_of_run(ledger)
         rows, results = ledger.iterations(), read_elo_results(ledger, game)
@@ -244,7 +243,8 @@ def show_run(arguments: argparse.Namespace) -> int:
     whole = 3600 * arguments.hours if arguments.hours else planned
     if whole < done:
         raise ValueError(f"{folder} has run for {format_duration(done)} already; give more --hours, in all")
-    measured = read_measurements(rows, results, points=points, seconds=planned, decays=decays)
+    before = count_earlier_compute(folder)
+    measured = read_measurements(rows, results, points=points, seconds=planned, decays=decays, before=before)
     if not measured:
         evaluation = settings.evaluation
         if not evaluation.every or not (evaluation.rating_games or evaluation.score_games or evaluation.perfect_play):
@@ -258,7 +258,7 @@ def show_run(arguments: argparse.Namespace) -> int:
     table = []
     for seconds in sorted({time * whole for time in TIMES if time * whole > done}):
         expected = forecast_end(
-            rows, results, points=points, seconds=seconds, decays=decays, planned=planned, laws=laws
+            rows, results, points=points, seconds=seconds, decays=decays, before=before, planned=planned, laws=laws
         )
         games = positions_at(rows, seconds) / mean_plies(rows)
         cells = [FORMS[name][1](expected[name].strength, expected[name].margin) for name in names]
@@ -271,7 +271,7 @@ def show_run(arguments: argparse.Namespace) -> int:
         for line in list_remarks(
             refine_law(law, measured["elo"]),
             hours=whole / 3600,
-            compute=count_compute(positions_at(rows, whole), points),
+            compute=before + count_compute(positions_at(rows, whole), points),
             machines=count_machines(settings.distributed),
         ):
             print(line)

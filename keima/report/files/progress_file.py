@@ -20,7 +20,6 @@ from keima.base.files import read_limited, write_atomically
 from keima.base.reports.run_reports import IterationReport, ProgressReport
 from keima.base.reports.worker_records import worker_details
 
-PROGRESS_NAME = "progress.json"
 EVENTS_KEPT = 100
 MOST_BYTES = 8 * 2**20  # thousands of workers
 

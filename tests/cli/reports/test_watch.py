@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keima.base.run_folder import STATS_NAME
+from keima.base.run_folder import PROGRESS_NAME, STATS_NAME
 from keima.base.run_lock import RunLock
 from keima.cli.reports.watch import WatchedStats, follow_run, main, make_screen
 from keima.report.files.run_files import StatsFile, StatsRow, read_stats
@@ -144,6 +144,22 @@ def test_before_the_first_iteration_the_screen_says_what_it_waits_for(tmp_path: 
     stats = WatchedStats(tmp_path / STATS_NAME)
     stats.poll()
     assert "after the first iteration" in text(stats, width=300)
+
+
+def test_a_run_on_a_smaller_board_shows_that_board_until_its_own_begins(tmp_path: Path) -> None:
+    run, board = tmp_path / "hex11", tmp_path / "hex11" / "smaller" / "size-7"
+    board.mkdir(parents=True)
+    stats = WatchedStats(run / STATS_NAME)
+    (board / PROGRESS_NAME).touch()
+    write(board / STATS_NAME, [1, 2])
+    stats.poll()
+    assert numbers(stats) == [1, 2] and "hex11 (size-7)" in text(stats)
+    (run / PROGRESS_NAME).touch()
+    stats.poll()
+    assert numbers(stats) == [1, 2] and "after the first iteration" in text(stats, width=300)
+    write(run / STATS_NAME, [1])
+    stats.poll()
+    assert numbers(stats) == [1] and "size-7" not in text(stats)
 
 
 def followed(

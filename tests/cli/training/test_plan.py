@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.cli.training.plan import main
-from keima.coach.forecast import make_law, read_laws
+from keima.coach.forecast import count_compute, count_earlier_compute, make_law, read_laws
 from keima.coach.planning import find_first_beating, list_remarks
 from keima.config.load import load_settings, save_resolved
 from keima.data.ledger import open_ledger
@@ -43,12 +43,22 @@ def make_run(folder: Path, *, iterations: int = 10, beats_random: bool = True) -
     return folder
 
 
+def begin_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def read_gains(text: str) -> list[int]:
+    """Return the gains in Elo of a table."""
+    return [int(gain) for gain in re.findall(r"\+(\d+) ± \d+", text)]
+
+
 def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(here / "runs" / "mine")
     assert main(["mine"]) == 0
     text = capsys.readouterr().out
     assert "runs/mine: 30 min 00 s, 1,000 games so far" in text and "Elo above model 8" in text
-    gains = [int(gain) for gain in re.findall(r"\+(\d+) ± \d+", text)]
+    gains = read_gains(text)
     assert len(gains) == 3 and gains == sorted(gains) and 20 < gains[-1] - gains[-2] < 90
     assert "Another hour would add" in text
     assert main(["mine", "--hours", "8"]) == 0
@@ -80,16 +90,22 @@ def test_a_run_without_a_strength_says_what_is_missing(here: Path, capsys: pytes
     assert "has not finished an iteration" in capsys.readouterr().err
 
 
-def test_a_run_that_began_on_smaller_boards_says_nothing_of_others(
+def test_what_a_run_has_played_on_a_smaller_board_counts_as_compute_by_its_points(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, game = make_run(here / "runs" / "mine"), load_game("tic_tac_toe")
-    assert read_laws([run], game) and find_first_beating(run, game)
-    config = run / "config.yaml"
-    config.write_text(re.sub(r"smaller: \[\]", "smaller: [size=2@0.1]", config.read_text()))
-    assert not read_laws([run], game) and not find_first_beating(run, game)
-    assert main(["mine"]) == 2
-    assert "began on smaller boards" in capsys.readouterr().err
+    alone, law = find_first_beating(run, game), read_laws([run], game)["elo"]
+    assert alone and count_earlier_compute(run) == 0 and main(["mine"]) == 0
+    gains = read_gains(capsys.readouterr().out)
+    with open_ledger(begin_folder(run / "smaller" / "size-2"), load_game("go", size=5)) as ledger:
+        row = {"seconds": 60.0, "total_games": 100, "total_positions": 3200, "model_version": 1, "evaluation": None}
+        ledger.add_iteration(1, row)
+    before = count_earlier_compute(run)
+    assert before == count_compute(3200, 25)
+    found = find_first_beating(run, game)
+    assert found and found.compute == alone.compute + before
+    assert read_laws([run], game)["elo"].slope > law.slope, "the same gain in fewer doublings"
+    assert main(["mine"]) == 0 and read_gains(capsys.readouterr().out) != gains
 
 
 @pytest.mark.medium
