@@ -7,6 +7,7 @@ docs/results: Connect Four for 28 minutes on two cores with AVX-512, Go on 7 x 7
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from keima.base.reports.formats import format_duration
 from keima.base.run_folder import check_run_folder
 from keima.base.system.limits import count_usable_cores
 from keima.coach.bounds import FEWEST_POSITIONS, choose_batch_size
+from keima.coach.stages import check_stages, stages_left
 from keima.config.load import apply_overrides, error_at_setting, flatten, load_settings, read_given_settings
 from keima.config.own_modules import is_own, path_of
 from keima.config.schema import Settings
+from keima.config.sections.game import BoardStep
 from keima.config.sections.network import GROWING_TYPES, NetworkSettings
 from keima.config.sections.search import SearchSettings
 from keima.config.sections.training import TrainingSettings, WindowSettings
@@ -43,6 +46,8 @@ MOST_OPENING_MOVES = 10
 # Legal moves up to which the rules alone look one ply ahead. Gomoku on 9 x 9 has 54: with a third of the games in the
 # same 24 minutes, it is +158 Elo (+101 to +224) stronger, and +223 if it also looks one ply ahead in matches.
 MOST_MOVES_AHEAD = 60
+# A run on a board of so many points begins on a smaller one, for this share of its time.
+LARGE_BOARD, SMALLER_SHARE = 81, 0.25
 # Mean number of legal moves above which PUCT cannot try them all: Gumbel's search improves with fewer simulations
 # (Danihelka et al., "Policy improvement by planning with Gumbel", ICLR 2022). 9x9 Go has 33, 11x11 Hex 67.
 WIDE = 60
@@ -569,6 +574,7 @@ def load_run_settings(
     run_dir: Path | None,
     say: Callable[[str], None],
     resume: bool = False,
+    several_boards: bool = True,
     find_players: Callable[[Settings], Players | None] | None = None,
 ) -> Settings:
     """Return the settings in a file; with ``run.auto``, those that neither it nor ``overrides`` give are chosen.
@@ -581,6 +587,7 @@ def load_run_settings(
         run_dir: the run's folder; None: the one that the settings name.
         say: tells what is measured, and the choice with its reasons, line by line.
         resume: whether the folder must hold a run, so that nothing is measured where it does not.
+        several_boards: whether the run may begin on a smaller board; the ranks of torchrun cannot.
         find_players: returns what plays, with ``distributed.enabled``; where it returns None, this machine counts.
 
     Raises:
@@ -620,7 +627,27 @@ def load_run_settings(
         given.get("run.iterations") is not None and not settings.game.smaller  # whose shares are of a time
     )
     limit = {} if is_limited else {"run.minutes": proposal.minutes}
-    return load_settings(path, overrides={**limit, **chosen, **overrides, "run.auto": False})
+    overrides = {**limit, **chosen, **overrides, "run.auto": False}
+    settings, board = load_settings(path, overrides=overrides), choose_smaller_board(choice.game)
+    if board and several_boards and settings.distributed.crowd is None and "game.smaller" not in given:
+        with suppress(ValueError):  # the game has no such board, one network cannot learn both, or there is no time
+            in_stages = load_settings(path, overrides={**overrides, "game.smaller": [board]})
+            check_stages(stages_left(run_dir, in_stages))
+            settings, name = in_stages, in_stages.game.boards[0].name
+            say(f"{name} for the first {SMALLER_SHARE:.0%} of the time: a small board teaches the most at first")
+    return settings
+
+
+def choose_smaller_board(game: Game) -> BoardStep | None:
+    """Return a smaller board, on which a run on a large one of two players begins, if its size is the option ``size``;
+    an even size stays even, which some games need.
+    """
+    size = game.options.get("size")
+    if not isinstance(size, int) or not size == game.height == game.width:
+        return None
+    if game.num_players != 2 or points_of(game) < LARGE_BOARD:
+        return None
+    return f"size={size - 2 * math.ceil(size / 6 - 0.5)}@{SMALLER_SHARE:g}"  # the nearest to two thirds of the size
 
 
 def _placeholders(given: Mapping[str, Any]) -> dict[str, Any]:

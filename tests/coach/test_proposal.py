@@ -18,6 +18,7 @@ from keima.coach.proposal import (
     Players,
     choose_simulations,
     choose_size,
+    choose_smaller_board,
     evaluations_per_game,
     find_players_here,
     learning_settings,
@@ -230,6 +231,34 @@ def test_a_run_that_is_limited_by_iterations_is_not_limited_by_a_time_too(
     for given, minutes in (({"run.iterations": 50}, None), ({}, 5.0), ({"run.minutes": 3.0}, 3.0)):
         chosen = load_run_settings(configured(tmp_path), given, run_dir=tmp_path / "run", say=lambda line: None)
         assert chosen.run.minutes == minutes
+
+
+def test_a_run_on_a_large_board_begins_on_a_smaller_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_nothing(monkeypatch, GO)
+    said = list[str]()
+
+    def choose(
+        game: dict[str, Any], given: dict[str, Any] | None = None, *, several_boards: bool = True
+    ) -> tuple[str, ...]:
+        path = configured(tmp_path, game=game)
+        given = {"run.minutes": 60.0} if given is None else given
+        options: dict[str, Any] = {"run_dir": tmp_path / "run", "say": said.append}
+        return load_run_settings(path, given, several_boards=several_boards, **options).game.smaller
+
+    go = {"name": "go", "options": {"size": 9}}
+    assert choose(go) == ("size=7@0.25",) and any("size=7 for the first 25%" in line for line in said)
+    assert choose(go, several_boards=False) == ()
+    assert choose(go, {"run.iterations": 50}) == (), "its shares are of a time"
+    assert choose(go, {"run.minutes": 60.0, "distributed.crowd": {}}) == ()
+    assert choose({**go, "smaller": []}) == () and choose({**go, "smaller": ["size=5@0.1"]}) == ("size=5@0.1",)
+    assert choose(go, {"run.minutes": 60.0, "network.growth": ["9x256@0.1"]}) == (), "it grows on its own board"
+    assert choose({"name": "go", "options": {"size": 7}}) == (), "it is small"
+    assert choose({"name": "connect_four"}) == (), "it has no size"
+
+
+@pytest.mark.parametrize(("size", "smaller"), [(9, 7), (10, 6), (11, 7), (13, 9), (15, 11), (19, 13)])
+def test_the_smaller_board_is_about_two_thirds_as_large(size: int, smaller: int) -> None:
+    assert choose_smaller_board(load_game("go", size=size)) == f"size={smaller}@0.25"
 
 
 def test_a_network_of_one_s_own_is_not_given_the_optimizer_of_the_shipped_ones(

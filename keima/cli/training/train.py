@@ -166,7 +166,7 @@ from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
 from keima.config.schema import Settings
 from keima.evaluation.match_worker import describe_match_search
-from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
+from keima.learning.ranks.process_group import RankInfo, Ranks, count_ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
 from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_backend_maker, train_run
@@ -227,6 +227,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
         run_dir=arguments.run_dir,
         say=print_status,
         resume=arguments.resume,
+        several_boards=count_ranks() == 1,
         find_players=lambda settings: find_players_elsewhere(path, settings.distributed, say=print_status),
     )
     if path == resumed and (arguments.distributed or settings.distributed.enabled):

@@ -458,6 +458,15 @@ def _restart_count(variables: Mapping[str, str]) -> int:
     return int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
+def count_ranks() -> int:
+    """Return how many processes torchrun has started, of which this is one.
+
+    Raises:
+        ValueError: its variables make no sense.
+    """
+    return _resolve_info(RankInfo(), os.environ).world_size or 1
+
+
 def _resolve_info(given: RankInfo, variables: Mapping[str, str]) -> RankInfo:
     """Return the place with every number known.
 
