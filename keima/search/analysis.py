@@ -46,9 +46,9 @@ class MoveAnalysis:
     visits: int
     prior: float  # the network's policy, as flattened in play
     value: float  # for the player to move, in [-1, 1]; of a proven move exactly -1, 0 or 1
-    plies: (
-        int | None
-    )  # until the game ends, at most; None unless both the position and the move are a proven win or loss
+    # Until the game ends, at most; None unless both the position and the move are a proven win or loss, and with
+    # lookahead.
+    plies: int | None
     actions: tuple[int, ...]  # the principal line, beginning with this move
 
 
@@ -59,7 +59,12 @@ def make_analysis_settings(settings: SearchSettings, *, leaves: int) -> SearchSe
         settings: the run's.
         leaves: the most positions of one tree in a call of the network.
     """
-    changes = {"algorithm": "puct", "forced_playouts": False, "leaves_per_tree": leaves}
+    changes = {
+        "algorithm": "puct",
+        "forced_playouts": False,
+        "leaves_per_tree": leaves,
+        "lookahead_plies": settings.match_lookahead_plies,
+    }
     return settings.model_copy(update=changes)
 
 
@@ -72,6 +77,8 @@ class AnalysisTrees:
         max_simulations: the capacity of a tree.
         num_trees: B.
         score_utility: the most that points count (``make_workspace``).
+        counts_plies: whether every ply to the end of a decided game is in the tree, to be counted, so that no results
+            are found by the settings' lookahead.
     """
 
     def __init__(
@@ -83,11 +90,12 @@ class AnalysisTrees:
         max_simulations: int,
         num_trees: int = 1,
         score_utility: float = 0.0,
+        counts_plies: bool = True,
     ) -> None:
-        self.game, self.max_simulations = game, max_simulations
+        self.game, self.max_simulations, self.counts_plies = game, max_simulations, counts_plies
         self._evaluate = with_policy_temperature(evaluate, settings.match_policy_temperature)
-        # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
-        settings = settings.model_copy(update={"lookahead_plies": 0})
+        if counts_plies:
+            settings = settings.model_copy(update={"lookahead_plies": 0})
         work = self._work = make_workspace(
             game, settings, num_trees=num_trees, simulations=max_simulations, score_utility=score_utility
         )
@@ -280,7 +288,9 @@ class Analysis:
             value=float(child.proven_for_parent - DRAW)
             if proven
             else float(np.clip(child.value_sum / child.visits, -1, 1)),
-            plies=1 + int(plies[number]) if decided and child.proven_for_parent in (WIN, LOSS) else None,
+            plies=1 + int(plies[number])
+            if self.shared.counts_plies and decided and child.proven_for_parent in (WIN, LOSS)
+            else None,
             actions=(int(child.action), *actions[:length].tolist()),
         )
 

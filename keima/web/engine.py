@@ -106,6 +106,7 @@ class NetworkThinker:
                     make_analysis_settings(self._run_search, leaves=LEAVES),
                     max_simulations=MOST_NODES,
                     score_utility=self._score_utility,
+                    counts_plies=False,
                 )
             )
         analysis = self._analysis

@@ -8,7 +8,13 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
-from keima.search.analysis import Analysis, AnalysisTrees, run_side_by_side, simulations_that_fit
+from keima.search.analysis import (
+    Analysis,
+    AnalysisTrees,
+    make_analysis_settings,
+    run_side_by_side,
+    simulations_that_fit,
+)
 from keima.search.move_search import Search
 from tests.own_game import EXAMPLES
 from tests.search.naive_search import StubEvaluator
@@ -33,6 +39,22 @@ def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis
     while analysis.visits < simulations and not analysis.is_finished:
         analysis.run_simulations(min(at_once, simulations - analysis.visits))
     return analysis
+
+
+def test_lookahead_finds_a_result_sooner_where_nobody_counts_plies() -> None:
+    visits = []
+    for counts_plies in (True, False):
+        settings = make_analysis_settings(SearchSettings(match_lookahead_plies=2), leaves=1)
+        trees = AnalysisTrees(
+            CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), settings, max_simulations=5000, counts_plies=counts_plies
+        )
+        analysis = Analysis(trees)
+        for action in (2, 2, 3, 3):  # the first player makes three in a row, open at both ends
+            analysis.play(action)
+        best = think(analysis, 5000).best_moves()[0]
+        assert (best.action in (1, 4), best.value, best.plies) == (True, 1.0, 3 if counts_plies else None)
+        visits.append(analysis.visits)
+    assert visits[1] < 20 < visits[0]
 
 
 def test_a_principal_line_ends_where_chance_is_to_move() -> None:
