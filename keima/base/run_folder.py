@@ -15,12 +15,23 @@ def resolve_run_folder(given: Path) -> Path:
     return given if given.is_dir() or len(given.parts) > 1 else RUNS / given
 
 
+def list_smaller_boards(run_dir: Path) -> list[Path]:
+    """Return the folders of the smaller boards on which a run has begun, the first one first."""
+    found = run_dir.glob(f"{SMALLER_BOARDS}/*/{LEDGER_NAME}")
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+
+
 def find_board_folder(run_dir: Path) -> Path:
     """Return the folder of the board that a run is on: that of a smaller one, until the run's own begins."""
     if (run_dir / PROGRESS_NAME).exists() or (run_dir / STATS_NAME).exists():
         return run_dir
     begun = list(run_dir.glob(f"{SMALLER_BOARDS}/*/{PROGRESS_NAME}"))
     return max(begun, key=lambda path: path.stat().st_mtime).parent if begun else run_dir
+
+
+def find_stats_of_board(path: Path) -> Path:
+    """Return the statistics of the board that a run is on, given the run's; any other file is returned as it is."""
+    return find_board_folder(path.parent) / STATS_NAME if path.name == STATS_NAME else path
 
 
 def list_runs() -> list[Path]:

@@ -21,6 +21,7 @@ class CoachState:
     window_sequence: int = 0  # sequence number of the last batch in the window
     iteration_sequence: int = 0  # sequence number of the last batch counted by a finished iteration
     seconds: float = 0.0  # of running, including earlier sessions
+    began: float = 0.0  # the seconds of the run that were over when its present board began
     total_games: int = 0
     total_positions: int = 0
     total_samples: int = 0  # training positions among them
@@ -75,14 +76,21 @@ class Bounds:
     Args:
         settings: the run's.
         seconds: of earlier sessions.
+        began: of them, what was over when the present board began.
         clock: seconds that never go back.
     """
 
-    def __init__(self, settings: RunSettings, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        seconds: float,
+        began: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.iterations, self.minutes = settings.iterations, settings.minutes
         self.schedule_minutes = settings.minutes  # of the whole, where this is a part of a run
-        self.begin = 0.0  # share of the whole that was done before this part
-        self._before, self._clock, self._started = seconds, clock, clock()
+        self._before, self._began, self._clock, self._started = seconds, began, clock, clock()
 
     def seconds(self) -> float:
         """Return the running time, including earlier sessions."""
@@ -103,8 +111,13 @@ class Bounds:
         return min(1.0, max(by_iterations, by_minutes))
 
     def share_of_part(self, iteration: int) -> float:
-        """Return the share of the whole run that this part of it has taken so far."""
-        return max(0.0, self.share_done(iteration) - self.begin)
+        """Return the share of the whole run that its present board has taken so far."""
+        by_iterations = iteration / self.iterations if self.iterations else 0.0
+        by_minutes = self._seconds_here() / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
+        return min(1.0, max(by_iterations, by_minutes))
+
+    def _seconds_here(self) -> float:
+        return self.seconds() - self._began
 
     def total_seconds(self, iteration: int) -> float | None:
         """Return how long the run probably takes in all; None without an estimate."""
@@ -117,5 +130,5 @@ class Bounds:
         if self.schedule_minutes is not None:
             estimates.append(self.schedule_minutes * 60 - self.seconds())
         if self.iterations is not None and iteration:
-            estimates.append(self.seconds() / iteration * (self.iterations - iteration))
+            estimates.append(self._seconds_here() / iteration * (self.iterations - iteration))
         return max(min(estimates), 0.0) if estimates else None

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from keima.base.reports.intervals import Z
 from keima.base.reports.run_reports import EvaluationReport
-from keima.base.run_folder import LEDGER_NAME, SMALLER_BOARDS
+from keima.base.run_folder import list_smaller_boards
 from keima.config.load import load_settings
 from keima.data.ledger import Ledger, read_ledger
 from keima.evaluation.elo import PairResult, rate_players
@@ -296,13 +296,14 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             if not is_of_game(ledger, game) or not (rows := [*map(keep_for_forecast, ledger.read_iterations())]):
                 continue
             settings = load_settings(folder / "config.yaml")
+            if settings.game.smaller:  # its network had learned before it played the first game that counts here
+                continue
             found = read_measurements(
                 rows,
                 read_elo_results(ledger, game),
                 points=game.height * game.width,
                 seconds=max(rows[-1]["seconds"], 60 * (settings.run.minutes or 0.0)),
                 decays=settings.training.learning_rate_schedule == "cosine",
-                before=count_earlier_compute(folder),
             )
             for name, measured in found.items():
                 if len(measured) > 1:
@@ -323,10 +324,10 @@ def count_earlier_compute(run_dir: Path) -> float:
         OSError, ValueError, sqlite3.Error: it cannot be read.
     """
     found = 0.0
-    for path in run_dir.glob(f"{SMALLER_BOARDS}/*/{LEDGER_NAME}"):
-        with read_ledger(path.parent) as ledger:
-            game, rows = load_game(ledger.game, **ledger.options), ledger.iterations()
-            found += count_compute(rows[-1]["total_positions"] if rows else 0, game.height * game.width)
+    for folder in list_smaller_boards(run_dir):
+        with read_ledger(folder) as ledger:
+            game, last = load_game(ledger.game, **ledger.options), ledger.last_iteration()
+            found += count_compute(last["total_positions"] if last else 0, game.height * game.width)
     return found
 
 

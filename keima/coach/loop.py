@@ -34,6 +34,7 @@ from keima.coach.bounds import Bounds, CoachState, batch_size_now, least_batch_s
 from keima.coach.crowd.distrusting import Distrusting
 from keima.coach.fingerprint import fingerprint
 from keima.coach.forecast import (
+    UNREADABLE,
     Law,
     add_forecast,
     count_earlier_compute,
@@ -166,7 +167,7 @@ class Coach:
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
-        self.bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
+        self.bounds = Bounds(settings.run, seconds=state.seconds, began=state.began, clock=clock)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
         self._least_batch_size = 0  # of the next steps
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
@@ -409,7 +410,8 @@ class Coach:
         if self._measured is None:
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
-            self._compute_before = count_earlier_compute(self.run_dir)
+            with suppress(*UNREADABLE):  # it is for forecasts alone
+                self._compute_before = count_earlier_compute(self.run_dir)
         earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]
         rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_elo_results(self.ledger, self.game)
         decays = self.settings.training.learning_rate_schedule == "cosine"

@@ -146,7 +146,7 @@ def restore_state(checkpoint: Checkpoint | None, *, seconds: float = 0.0) -> Coa
         ValueError: another version of this program has written it.
     """
     if checkpoint is None:
-        return CoachState(seconds=seconds)
+        return CoachState(seconds=seconds, began=seconds)
     try:
         return CoachState(**checkpoint.coach)
     except TypeError as error:

@@ -13,7 +13,6 @@ from keima.coach.forecast import (
     Measurement,
     count_compute,
     count_doublings,
-    count_earlier_compute,
     forecast_strength,
     is_of_game,
     rate_versions,
@@ -96,17 +95,20 @@ def weigh_positions(positions: float, network: Mapping[str, Any], search: Mappin
 
 def find_first_beating(run: Path, game: Game) -> Measurement | None:
     """Return the compute after which a run had the version that first beat the random player; None: it has none, is of
-    another game, or is damaged.
+    another game or began on smaller boards, or is damaged.
     """
     with suppress(*UNREADABLE), read_ledger(run) as ledger:
         if not is_of_game(ledger, game) or not (rated := rate_versions(read_elo_results(ledger, game))):
             return None
         settings = load_settings(run / "config.yaml")
+        if settings.game.smaller:  # its network had learned before
+            return None
         versions = {row["model_version"]: row["total_positions"] for row in reversed(ledger.iterations())}
         positions = versions[min(version for version in versions if version >= rated[0][0])]
         weighed = weigh_positions(positions, settings.network.model_dump(), settings.search.model_dump())
-        compute = count_earlier_compute(run) + count_compute(weighed, points_of(game))
-        return Measurement(compute=compute, share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD / 2)
+        return Measurement(
+            compute=count_compute(weighed, points_of(game)), share=0.0, strength=BEATEN_ELO, error=BEATEN_SPREAD / 2
+        )
     return None
 
 

@@ -33,7 +33,6 @@ class Stage:
     folder: Path
     settings: Settings
     run_minutes: float | None = None  # of the whole run, by which schedules go
-    begin: float = 0.0  # share of the run, at which it begins
     news: str = ""  # what people are told when it begins
 
     @property
@@ -47,15 +46,13 @@ def stages_left(run_dir: Path, settings: Settings) -> list[Stage]:
     ``run_dir``.
     """
     minutes, boards = settings.run.minutes, settings.game.boards
-    begins = [0.0, *(board.share for board in boards)]
-    own = Stage(folder=run_dir, settings=settings, run_minutes=minutes, begin=begins[-1])
+    own = Stage(folder=run_dir, settings=settings, run_minutes=minutes)
     if own.has_begun or not boards:
         return [own]
     stages = []
-    followers = [*(board.name for board in boards[1:]), "its own board"]
-    for board, begin, following in zip(boards, begins, followers, strict=False):
+    for board, following in zip(boards, [*(board.name for board in boards[1:]), "its own board"], strict=True):
         folder = run_dir / SMALLER_BOARDS / _file_name(board)
-        stage = Stage(folder=folder, settings=_settings_for(board, settings), run_minutes=minutes, begin=begin)
+        stage = Stage(folder=folder, settings=_settings_for(board, settings), run_minutes=minutes)
         news = (
             f"the game has {board.name} until {stage.settings.run.minutes:.3g} minutes of the run have passed, then "
             f"{following}"
@@ -95,7 +92,6 @@ def check_stages(stages: Sequence[Stage]) -> None:
     """
     games = []
     for stage in stages:
-        require_sound_game(stage.settings)
         games.append(load_game(stage.settings.game.name, **stage.settings.game.options))
     arguments = stages[-1].settings.network.arguments()
     for smaller, larger in pairwise(games):
@@ -105,6 +101,8 @@ def check_stages(stages: Sequence[Stage]) -> None:
             )
         if reason := explain_misfit(smaller, larger, arguments):
             raise ValueError(f"one network cannot learn both {_size(smaller)} and {_size(larger)} points: {reason}")
+    for stage in stages:
+        require_sound_game(stage.settings)
 
 
 def check_growth(game: Game, network: NetworkSettings) -> None:

@@ -347,6 +347,11 @@ class Ledger:
         """Return the reports of all iterations in order."""
         return list(self.read_iterations())
 
+    def last_iteration(self) -> dict[str, Any] | None:
+        """Return the report of the last iteration; None: there is none."""
+        row = self._db.execute("SELECT report FROM iterations ORDER BY number DESC LIMIT 1").fetchone()
+        return json.loads(row[0]) if row else None
+
     def read_iterations(self) -> Iterator[dict[str, Any]]:
         """Yield the reports of all iterations in order. All together may need much memory: each has all workers."""
         for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number"):

@@ -114,6 +114,10 @@ def train_run(
         with naming_setting("game", "smaller", config=config):
             if not present.is_alone:
                 raise ValueError("the ranks of torchrun end with the first board; use training.learner.ranks instead")
+            if settings.distributed.crowd:
+                raise ValueError(
+                    "machines that join by a link cannot go on to another board; let them join when the last has begun"
+                )
             check_stages([*smaller, own])
     make_run_folder(run_dir, resume=resume, option=option)
     with RunLock(run_dir), log_to_file(run_dir / LOG_NAME), ExitStack() as stack:
@@ -209,7 +213,7 @@ def train_stage(
             seconds=seconds,
             ranks=ranks,
         ) as coach:
-            coach.bounds.schedule_minutes, coach.bounds.begin = stage.run_minutes, stage.begin
+            coach.bounds.schedule_minutes = stage.run_minutes
             files = WeightsFiles(weights_path, lambda: coach.learner.weights()) if weights_path else None
             if files:
                 coach.observers = [*coach.observers, shield_observer(files)]

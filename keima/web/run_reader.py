@@ -54,8 +54,9 @@ class RunReader:
 
     def read_stamps(self) -> tuple[str, str]:
         """Return what changes whenever the curves, and whenever the state, have changed."""
-        live = [stamp_of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
-        iterations = stamp_of(self.folder / METRICS_NAME) or stamp_of(self.folder / STATS_NAME)
+        folder = self.folder
+        live = [stamp_of(folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
+        iterations = stamp_of(folder / METRICS_NAME) or stamp_of(folder / STATS_NAME)
         return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
     def read_curves(self) -> dict[str, Any]:
@@ -108,7 +109,7 @@ class RunReader:
         return found | {"problems": problems}
 
     def _is_running(self) -> bool:
-        return (self.folder / LOCK).exists() and is_held(self.folder)
+        return (self._run_dir / LOCK).exists() and is_held(self._run_dir)
 
     def _read_live_state(self) -> tuple[LiveState | None, list[str]]:
         if not self.folder.is_dir():

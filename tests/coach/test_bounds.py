@@ -25,13 +25,13 @@ def test_batches_follow_how_fast_games_come_and_how_long_the_run_is() -> None:
 
 
 def test_a_board_of_a_run_goes_by_its_own_share_of_the_run() -> None:
-    bounds = Bounds(RunSettings(name="smaller_board", minutes=5.0), seconds=240.0, clock=lambda: 0.0)
-    assert bounds.share_of_part(1) == pytest.approx(0.8) and bounds.seconds_left(1) == 60.0
-    bounds.begin, bounds.schedule_minutes = 0.3, 10.0
+    bounds = Bounds(RunSettings(name="second_board", minutes=5.0), seconds=240.0, began=180.0, clock=lambda: 0.0)
+    bounds.schedule_minutes = 10.0
+    assert bounds.share_done(1) == 0.4
     assert bounds.share_of_part(1) == pytest.approx(0.1), "batches go by what is played on this board"
     assert bounds.seconds_left(1) == 360.0 and not bounds.is_time_up()
-    bounds.begin = 0.5
-    assert bounds.share_of_part(1) == 0.0, "the board before ended early"
+    own = RunSettings(name="own_board", minutes=60.0, iterations=50)
+    assert Bounds(own, seconds=240.0, began=180.0, clock=lambda: 0.0).seconds_left(1) == 49 * 60.0
 
 
 def test_a_learner_that_takes_most_of_the_time_has_larger_batches_until_it_takes_half() -> None:

@@ -248,8 +248,11 @@ def test_a_run_on_a_large_board_begins_on_a_smaller_one(tmp_path: Path, monkeypa
     go = {"name": "go", "options": {"size": 9}}
     assert choose(go) == ("size=7@0.25",) and any("size=7 for the first 25%" in line for line in said)
     assert choose(go, several_boards=False) == ()
-    assert choose(go, {"run.iterations": 50}) == (), "its shares are of a time"
-    assert choose(go, {"run.minutes": 60.0, "distributed.crowd": {}}) == ()
+    hour = {"run.minutes": 60.0, "distributed.enabled": True}
+    assert choose(go, {**hour, "distributed.workers": [{"host": "a"}]}) == ("size=7@0.25",)
+    for key, value in (("crowd", {}), ("slurm", {"count": 1}), ("ray", {})):
+        assert choose(go, {**hour, f"distributed.{key}": value}) == (), f"{key}: the machines would be lost"
+    assert choose(go, {"run.iterations": 50}) == choose(go, {"run.iterations": 50, "run.minutes": 60.0}) == ()
     assert choose({**go, "smaller": []}) == () and choose({**go, "smaller": ["size=5@0.1"]}) == ("size=5@0.1",)
     assert choose(go, {"run.minutes": 60.0, "network.growth": ["9x256@0.1"]}) == (), "it grows on its own board"
     assert choose({"name": "go", "options": {"size": 7}}) == (), "it is small"

@@ -35,7 +35,6 @@ def test_each_smaller_board_is_a_run_of_its_own_and_the_last_stage_is_the_run_it
     assert second.settings.game.options == {"size": 7, "komi": 7.0}
     assert [stage.settings.run.minutes for stage in (first, second, own)] == [1.0, 3.0, 10.0]
     assert [stage.run_minutes for stage in (first, second, own)] == [10.0, 10.0, 10.0]
-    assert [stage.begin for stage in (first, second, own)] == [0.0, 0.1, 0.3]
     assert len({stage.settings.run.name for stage in (first, second, own)}) == 3, "their games have different run ids"
     for stage in (first, second):
         assert stage.settings.run.iterations is None and not stage.settings.network.growth

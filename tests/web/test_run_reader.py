@@ -54,6 +54,18 @@ def test_the_curves_are_the_metrics_of_the_reports(tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_on_a_smaller_board_shows_that_board_until_its_own_begins(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "smaller").mkdir(parents=True)
+    leave(run / "smaller" / "size-5", iteration(1), iteration(2))
+    with RunLock(run):
+        reader = RunReader(run)
+        assert (reader.name, reader.read_curves()["iterations"], reader.read_state()["running"]) == ("run", 2, True)
+        leave(run, iteration(1))
+        assert reader.read_curves()["iterations"] == 1
+    assert not reader.read_state()["running"]
+
+
 def test_every_curve_of_the_page_has_a_metric_that_reports_have(tmp_path: Path) -> None:
     whole = iteration(1, measured=evaluation(1))
     known = {metric.name for metric in METRICS} | report_scalars(whole).keys()

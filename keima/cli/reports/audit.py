@@ -12,8 +12,8 @@ worker has used, up to the last iteration.
 
 The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
 every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
-newest checkpoint was trained on exactly the games in the ledger up to its last batch. It changes nothing, and the run
-may continue meanwhile.
+newest checkpoint was trained on exactly the games in the ledger up to its last batch. The smaller boards on which a run
+began are audited too. It changes nothing, and the run may continue meanwhile.
 
 Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is not a run.
 """
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import RUNS, resolve_run_folder
+from keima.base.run_folder import RUNS, list_smaller_boards, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports, report_compiling_of
@@ -439,14 +439,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     try:
         found = audit(args.folder, quick=args.quick)
+        smaller = {folder.name: audit(folder, quick=args.quick) for folder in list_smaller_boards(args.folder)}
     except (NoSuchRun, LedgerMismatch) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))
+        boards = {name: describe_audit(each) for name, each in smaller.items()}
+        print(json.dumps(describe_audit(found) | {"smaller": boards}, indent=1))
     else:
-        print_audit(found)
-    return 1 if found.problems else 0
+        for each in (*smaller.values(), found):
+            print_audit(each)
+    return 1 if any(each.problems for each in (found, *smaller.values())) else 0
+
+
+def describe_audit(found: Audit) -> dict[str, Any]:
+    """Return an audit as JSON."""
+    return {"balances": not found.problems} | asdict(found)
 
 
 if __name__ == "__main__":

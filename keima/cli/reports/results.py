@@ -32,7 +32,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import STATS_NAME, list_run_names, stats_path
+from keima.base.run_folder import STATS_NAME, find_stats_of_board, list_run_names, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports, report_compiling_of
@@ -82,7 +82,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("several runs are compared with --html FILE or --png FILE")
     if len(args.runs) > 1 and (args.game is not None or args.svg or args.pgn or args.sgf):
         parser.error("--game, --svg, --pgn and --sgf are for one run")
-    args.paths = [stats_path(run) for run in args.runs or [args.training]]
+    args.paths = [find_stats_of_board(stats_path(run)) for run in args.runs or [args.training]]
     args.path = args.paths[0]
     return args
 

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
     exit_quietly_on_interrupt()
 
-from keima.base.run_folder import STATS_NAME, find_board_folder, stats_path
+from keima.base.run_folder import STATS_NAME, find_stats_of_board, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
@@ -104,7 +104,7 @@ class WatchedStats:
     """
 
     def __init__(self, path: Path) -> None:
-        self._given = path
+        self._given = self.path = path
         self.name = path.resolve().parent.name
         self.rows: list[StatsRow] = []
         self.problem = ""
@@ -112,13 +112,10 @@ class WatchedStats:
         self.written = 0.0  # seconds since 1970
         self._seen: FileStamp | None = None
 
-    @property
-    def path(self) -> Path:
-        """The file now."""
-        return find_board_folder(self._given.parent) / STATS_NAME if self._given.name == STATS_NAME else self._given
-
     def poll(self) -> None:
-        """Read the file if it has changed."""
+        """Read the file if it has changed, or is that of another board."""
+        if (path := find_stats_of_board(self._given)) != self.path:
+            self.path, self.rows = path, []
         try:
             seen = FileStamp.of(self.path)
             if seen == self._seen:
@@ -147,7 +144,7 @@ class WatchedStats:
         """Return what the reader should know about the metrics, or an empty text."""
         if self.problem or not self.rows or self.has_finished():
             return self.problem
-        folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
+        folder, when = self._given.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
         if (folder / LOCK).exists() and not is_held(folder):
             return f"The run has stopped before its end: its last iteration ended {when}; --resume continues it."
         if len(self.rows) < 2:

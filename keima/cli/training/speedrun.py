@@ -167,7 +167,7 @@ def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
         words += ["--resume"]
     else:
         words += ["--config", str(config)]
-        given = {**target.settings, **given}
+        given = {"game.smaller": [], **target.settings, **given}  # nor does run.auto choose one: see check_race
     words += [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
     words += ["--distributed"] * arguments.distributed
     if has_ended(run) and not given:

@@ -300,7 +300,7 @@ def print_summary(run_dir: Path, end: RunEnd, *, flag: str) -> None:
             "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."
         )
     resume = keima(f"resume {run_dir}{flag}") if end.stopped else ""
-    for line in next_steps(run_dir, play=True, rate=end.coach.game.num_players <= 2, resume=resume):
+    for line in next_steps(end.coach.run_dir, play=True, rate=end.coach.game.num_players <= 2, resume=resume):
         console.print(line, soft_wrap=True)
 
 

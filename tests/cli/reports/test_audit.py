@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
@@ -107,6 +108,17 @@ def test_a_ledger_that_balances_is_shown_with_its_sums(run: Path, capsys: pytest
     assert re.fullmatch(r"Received batches: 3 \(30 games, \d+ positions; replayed by the rules\)", lines[5])
     assert lines[6] == "Models: 1"
     assert lines[-1] == f"The ledger of {run} balances."
+
+
+def test_the_smaller_boards_of_a_run_are_audited_too(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    board = run / "smaller" / "size-5"
+    shutil.copytree(run, board)
+    assert audit.main([str(run), "--quick"]) == 0
+    assert f"The ledger of {board} balances." in capsys.readouterr().out
+    change(board, "UPDATE workers SET granted = granted - 40 WHERE name = 'one'")
+    assert audit.main([str(run), "--quick", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["balances"] and not found["smaller"]["size-5"]["balances"]
 
 
 def test_json_is_available_for_programs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
