@@ -209,9 +209,16 @@ def _hold_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def measure_self_play_speed(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
-    """Return the speed of self-play with this many parallel games."""
-    trial = SpeedTrial(game, evaluate, settings, parallel_games, clock=time.perf_counter)
+def measure_self_play_speed(
+    game: Game,
+    evaluate: Evaluate,
+    settings: SearchSettings,
+    parallel_games: int,
+    *,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Return the speed of self-play with this many parallel games, in evaluations per second of ``clock``."""
+    trial = SpeedTrial(game, evaluate, settings, parallel_games, clock=clock)
     for _ in range(TURNS):
         trial.take_turn()
     return trial.evaluations_per_second()

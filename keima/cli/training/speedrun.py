@@ -92,6 +92,7 @@ from keima.config.own_modules import is_own
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, read_ledger
 from keima.data.ledger_rows import model_path
 from keima.games import load_game
+from keima.networks.inference.evaluator import count_gpus
 from keima.play.arena.slices import SliceFailed
 from keima.play.network_loader import SETTINGS, load_network_from_model
 from keima.play.speedrun.judge import (
@@ -266,7 +267,7 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
             ledger_sha256=hash_ledger(ledger),
             config_sha256=hash_config(run),
             versions=versions(),
-            machine=describe_machine(),
+            machine=describe_machine() | {"gpus": str(count_gpus())},
             workers=len(clock["workers"]),
             made=f"{datetime.now(UTC):%Y-%m-%d}",
         )

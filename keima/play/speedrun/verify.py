@@ -6,6 +6,7 @@ and from the same seed, is not found out.
 """
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -365,7 +366,7 @@ def check_games(
         own += agreements if version == record.model_version else []
         evaluations += evaluated
         moves += sum(len(record.actions) for record in records)
-        here = here or measure_self_play_speed(game, evaluate, settings.search, PARALLEL_GAMES)
+        here = here or measure_self_play_speed(game, evaluate, settings.search, PARALLEL_GAMES, clock=time.process_time)
     compared, agreeing = count_agreeing(found)
     whole = sum(agreement.same == agreement.plies for agreement in found)
     problems = list[str]()
@@ -378,7 +379,8 @@ def check_games(
     ratio = 0.0
     if record.core_hours and here:  # evaluations per second of a core
         ratio = record.positions * evaluations / max(1, moves) / (3600 * record.core_hours) / here
-    if describe_machine()["processor"] == record.machine.get("processor") and ratio > FASTEST:
+    is_alike = describe_machine()["processor"] == record.machine.get("processor")
+    if is_alike and record.machine.get("gpus", "0") == "0" and ratio > FASTEST:
         problems.append(f"its cores played {ratio:.1f} times as fast as this machine, which is of the same kind")
     distance = float(np.mean([distance for agreement in found if (distance := agreement.distance) is not None] or 1.0))
     text = (

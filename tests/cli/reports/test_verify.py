@@ -21,6 +21,7 @@ from keima.cli.reports.audit import sum_core_hours
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import judge_model
 from keima.cli.training.speedrun import main as speedrun
+from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.data.packs import games_path
 from keima.data.records import decode_batch, encode_batch
@@ -30,6 +31,7 @@ from keima.paths import CACHE
 from keima.play.speedrun.judge import Judgement
 from keima.play.speedrun.record import hash_config, hash_ledger, read_record
 from keima.play.speedrun.target import load_target
+from keima.play.speedrun.verify import check_clock
 from keima.trainers.run import local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
@@ -310,6 +312,40 @@ def test_times_that_were_edited_everywhere_are_refused(
     forge(copy, seconds=record.seconds / 1000, core_hours=record.core_hours / 1000)
     code, reasons = checked(copy, folder, capsys)
     assert code == 1 and "times as fast as this machine" in reasons["games"][0]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("DELETE FROM iterations WHERE number = 2", "iterations are missing"),
+        ("UPDATE iterations SET report = json_set(report, '$.seconds', 0.001) WHERE number = 3", "clock goes back"),
+        ("UPDATE iterations SET report = json_set(report, '$.seconds', number * 60.0)", "more than passed between its"),
+        ("UPDATE iterations SET time = time + 8 * number", "passed that the run's clock does not count"),
+        ("UPDATE models SET time = time + 1000 WHERE version = {model}", "was published after the record's clock"),
+        ("UPDATE models SET time = time + 1000 WHERE version < {model}", "was received before the model"),
+        ("UPDATE batches SET time = time + 1000 WHERE sequence = 1", "batches were not received in their order"),
+    ],
+)
+def test_a_clock_that_contradicts_the_books_is_refused(copy: Path, statement: str, reason: str) -> None:
+    sql(copy, statement.format(model=read_record(copy).model_version))
+    assert reason in clock_problems(copy)
+
+
+def test_core_hours_that_the_books_or_the_machine_contradict_are_refused(copy: Path) -> None:
+    hours = read_record(copy).core_hours
+    forge(copy, core_hours=2 * hours)
+    assert "and the ledger" in clock_problems(copy, core_hours=hours)
+    forge(copy, core_hours=1000 * hours)
+    assert "more than its cores have in that time" in clock_problems(copy, core_hours=1000 * hours)
+    forge(copy, core_hours=hours, machine={})
+    assert "the record's machine has no cores" in clock_problems(copy)
+
+
+def clock_problems(run: Path, core_hours: float | None = None) -> str:
+    record = read_record(run)
+    hours = record.core_hours if core_hours is None else core_hours
+    with read_ledger(run) as ledger:
+        return " ".join(check_clock(record, ledger, load_settings(run / "config.yaml"), core_hours=hours).problems)
 
 
 @pytest.mark.slow
