@@ -1,7 +1,7 @@
 """Make the Connect Four positions that measure errors against perfect play.
 
-    python scripts/make_perfect_play_positions.py        15 minutes on one core, 1 GiB of memory
-    python scripts/make_perfect_play_positions.py --count 6000 --seed 77 --first-ply 9 --out more.npz
+    python tools/make_perfect_play_positions.py        15 minutes on one core, 1 GiB of memory
+    python tools/make_perfect_play_positions.py --count 6000 --seed 77 --first-ply 9 --out more.npz
 
 Each position comes from a game of its own. The players of a game each have a skill of their own: a chance, even between
 0 and 1, of playing any legal column. Otherwise they keep the value of the position, as the exact solver finds it, and

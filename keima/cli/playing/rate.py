@@ -6,12 +6,12 @@
     keima rate runs/chess --ladder mine.yaml       against engines of your own
     keima rate runs/othello --json
 
-In chess, Go, Othello and Hex the network plays the engines of a ladder: few games against each, and more where they
-tell most of its strength. Two games start from each opening of a few random moves, with colours swapped. The strengths
-of the engines are known in advance, and one maximum-likelihood fit gives the rating. An engine that is not installed is
-left out, and the program says how to install it. A ladder is a file that says how each engine is started and how strong
-it is; the shipped ones in keima/shipped/ladders are examples for your own. Where no engine of known strength is
-installed, the network is rated like that of any other game.
+In chess, Go, Othello (8x8) and Hex (7x7 without swap) the network plays the engines of a ladder: few games against
+each, and more where they tell most of its strength. Two games start from each opening of a few random moves, with
+colours swapped. The strengths of the engines are known in advance, and one maximum-likelihood fit gives the rating. An
+engine that is not installed is left out, and the program says how to install it. A ladder is a file that says how each
+engine is started and how strong it is; the shipped ones in keima/shipped/ladders are examples for your own. Where no
+engine of known strength is installed, the network is rated like that of any other game.
 
 In Connect Four, BitBully (pip install bitbully) counts the moves that throw away a win or a draw in games of the
 network with itself, at all plies, and plays as second player; without BitBully, the moves in shipped positions are
@@ -153,8 +153,8 @@ def rate_network(arguments: argparse.Namespace, console: Console) -> int:
     ladder = load_ladder(arguments.ladder) if arguments.ladder else find_shipped_ladder(game)
     if ladder and not ladder.fits(game):
         raise ValueError(
-            f"{arguments.ladder}: the ladder is for {ladder.game} {ladder.options}, and the network plays "
-            f"{game_title(game.name, game.options)} {game.options}"
+            f"{arguments.ladder}: the ladder is for {ladder.game}{options_text(ladder.options)}, and the network plays "
+            f"{game_title(game.name, game.options)}{options_text(game.options)}"
         )
     rate = {"connect_four": rate_by_perfect_play, "tic_tac_toe": rate_by_shipped_positions}.get(game.name)
     if rate is None:
@@ -165,6 +165,11 @@ def rate_network(arguments: argparse.Namespace, console: Console) -> int:
         if ladder:
             return rate_by_ladder(ladder, playable, network, arguments, console)
         return rate(playable, network, arguments, console)
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Return a game's options in words."""
+    return f" with {', '.join(f'{name}: {value}' for name, value in options.items())}" if options else ""
 
 
 def print_json(playable: PlayableNetwork, network: NetworkSpec, content: Mapping[str, Any]) -> None:

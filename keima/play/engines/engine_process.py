@@ -1,6 +1,6 @@
 """A game-playing program that reads commands from its standard input and answers on its standard output.
 
-Subclasses implement UCI and GTP.
+Subclasses implement UCI, GTP and NBoard.
 """
 
 import fcntl

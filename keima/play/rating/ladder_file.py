@@ -142,6 +142,10 @@ class Ladder(Section):
         names = [engine.name for engine in self.engines]
         if len(set(names)) < len(names):
             raise ValueError("two of the engines have the same name")
+        for protocol, game, size in (("uci", "chess", 8), ("nboard", "othello", 8)):
+            speaks = [engine.name for engine in self.engines if engine.protocol == protocol]
+            if speaks and (self.game, self.options.get("size", size)) != (game, size):
+                raise ValueError(f"{speaks[0]}: by {protocol}, engines play only {game} on {size} x {size} points here")
         if all(rung.elo is None for engine in self.engines for rung in engine.rungs):
             raise ValueError("none of the rungs has an elo, and the scale needs one")
         rungs = {rung_name(engine, rung) for engine in self.engines for rung in engine.rungs}

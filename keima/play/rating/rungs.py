@@ -99,7 +99,8 @@ def _make_spec(engine: LadderEngine, rung: RungSettings, command: str, game: Gam
     files = tuple(str(Path(command).resolve().parent / Path(name).expanduser()) for name in engine.files)
     match engine.protocol, engine.name:
         case "gtp", _:
-            return GtpSpec(command=words, setup=send, move_seconds=engine.move_seconds, files=files)
+            setup = None if not send and game.name == "go" else send
+            return GtpSpec(command=words, setup=setup, move_seconds=engine.move_seconds, files=files)
         case "uci", _:
             go = _fill(engine, "go", engine.go or "", values)
             return UciSpec(command=words, setup=send, go=go, move_seconds=engine.move_seconds, files=files)

@@ -97,7 +97,7 @@ def test_without_an_engine_of_known_strength_a_network_plays_tree_search(
 def test_wrong_inputs_are_refused_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = saved_model(tmp_path / "a.safetensors", GAME)
     other = write_ladder(tmp_path, game="chess")
-    assert "mine.yaml: the ladder is for chess {}, and the network plays tic_tac_toe" in rated(
+    assert "mine.yaml: the ladder is for chess, and the network plays tic_tac_toe" in rated(
         capsys, model, "--ladder", other, code=2
     )
     alone = write_ladder(tmp_path, engines=LADDER["engines"][2:])  # type: ignore[index]

@@ -56,24 +56,41 @@ def test_a_file_that_is_named_like_a_shipped_game_has_no_shipped_ladder() -> Non
     assert not load_ladder(LADDERS / "chess.yaml").fits(replace(own, name="chess-0123456789ab", options={}))
 
 
+def test_a_go_engine_without_lines_is_told_the_board_and_no_engine_is_asked_for_a_game_that_it_cannot_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rungs, "find_program", lambda name: Path("/games", name))
+    silent = write(tmp_path, {**ENGINE, "send": []})
+    ((rung,), _) = make_rungs(load_ladder(silent), GO9)
+    assert isinstance(rung.entrant.spec, GtpSpec) and rung.entrant.spec.setup is None, "GtpPlayer sends size and komi"
+    uci = {**ENGINE, "protocol": "uci", "send": [], "go": "depth {level}"}
+    with pytest.raises(ConfigError, match="mine: by uci, engines play only chess"):
+        load_ladder(write(tmp_path, uci))
+    nboard = {**ENGINE, "protocol": "nboard", "send": []}
+    with pytest.raises(ConfigError, match="by nboard, engines play only othello on 8 x 8"):
+        load_ladder(write(tmp_path, nboard, game="othello", options={"size": 6}))
+    assert load_ladder(write(tmp_path, nboard, game="othello"))
+
+
 def test_installed_engines_become_players_by_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rungs, "find_program", lambda name: Path("/games", name))
     chess = {"name": "uci", "protocol": "uci", "programs": ["uci"], "go": "depth {level}", "rungs": [{"level": 2}]}
     mcts = {"name": "mcts", "protocol": "built-in", "rungs": [{"level": 50, "elo": 700}]}
-    found, skipped = make_rungs(load_ladder(write(tmp_path, chess, ENGINE, mcts, RANDOM)), GO9)
+    found, skipped = make_rungs(load_ladder(write(tmp_path, ENGINE, mcts, RANDOM)), GO9)
     assert not skipped
     assert [(rung.name, rung.elo, rung.margin) for rung in found] == [
         ("random", 0, 0),
         ("mcts:50", 700, 0),
         ("mine:3", 1500, 40),
-        ("uci:2", None, 0),
     ]
     assert [rung.entrant.spec for rung in found] == [
         RandomSpec(),
         MctsSpec(playouts=50),
         GtpSpec(command=("/games/mine", "--level", "3"), setup=("boardsize 9", "komi 7"), move_seconds=120.0),
-        UciSpec(command=("/games/uci",), go="depth 2", move_seconds=120.0),
     ]
+    found, _ = make_rungs(load_ladder(write(tmp_path, chess, RANDOM, game="chess")), load_game("chess"))
+    assert [(rung.name, rung.elo) for rung in found] == [("random", 0), ("uci:2", None)]
+    assert found[1].entrant.spec == UciSpec(command=("/games/uci",), go="depth 2", move_seconds=120.0)
 
 
 def test_matches_place_rungs_on_the_scale(tmp_path: Path) -> None:
