@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report
 from keima.base.reports.intervals import Z
-from keima.coach.forecast import count_earlier_compute, forecast_end, rate_versions
+from keima.coach.forecast import count_earlier_compute, forecast_end, rate_versions, read_measurements
 from keima.config.flags import number
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
@@ -35,15 +35,16 @@ def compare_run(run: Path, after: float) -> Iterator[Line]:
         rows, results = ledger.iterations(), read_match_results(ledger)
     seconds, decays = rows[-1]["seconds"], settings.training.learning_rate_schedule == "cosine"
     early = [row for row in rows if row["seconds"] <= after * seconds]
-    measured = {row["evaluation"]["model_version"] for row in early if row["evaluation"]}
-    if not measured:
+    versions = {row["evaluation"]["model_version"] for row in early if row["evaluation"]}
+    if not versions:
         return
-    last = max(measured)
+    last = max(versions)
     known = [each for each in results if model_player_version(each.first) <= last]
     game = load_game(settings.game.name, **settings.game.options)
     points = game.height * game.width
     before = count_earlier_compute(run)
-    expected = forecast_end(early, known, points=points, seconds=seconds, decays=decays, before=before)
+    measured = read_measurements(early, known, points=points, seconds=seconds, decays=decays, before=before)
+    expected = forecast_end(measured, early, points=points, seconds=seconds, decays=decays, before=before)
     if "elo" in expected:
         base, newest = rate_versions(known)[-1][0], rate_versions(results)[-1][0]
         reached = rate_players(results, model_player_name(base))[model_player_name(newest)]

@@ -37,9 +37,3 @@ def _slots_of_schedulers(distributed: DistributedSettings) -> Iterator[tuple[int
         yield distributed.slurm.count, distributed.slurm.gpus
     if distributed.ray and distributed.ray.slots != "auto":
         yield distributed.ray.slots, distributed.ray.num_gpus
-
-
-def count_machines(distributed: DistributedSettings) -> int:
-    """Return how many machines a run has, as its settings name them."""
-    others = len(distributed.workers) + sum(count for count, _ in _slots_of_schedulers(distributed))
-    return max(1, others) if distributed.enabled else 1

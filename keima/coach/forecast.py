@@ -136,6 +136,12 @@ def count_doublings(law: Law, compute: float) -> float:
     return doublings if law.lasting == 1 else (1 - law.lasting**doublings) / (1 - law.lasting)
 
 
+def gain_of(law: Law, compute: float, times: float) -> float:
+    """Return the strength that so many times this compute adds."""
+    begin, end = (max(1.0, each) for each in (compute, compute * times))  # before that, the law does not hold
+    return law.slope * (count_doublings(law, end) - count_doublings(law, begin))
+
+
 def _features(law: Law, compute: float, share: float) -> NDArray[np.float64]:
     return np.array([1.0, count_doublings(law, compute), (1 - math.cos(math.pi * min(share, 1.0))) / 2])
 
@@ -229,32 +235,29 @@ def rate_versions(results: Sequence[PairResult]) -> list[tuple[int, float, float
 
 
 def forecast_end(
+    measured: Mapping[str, Sequence[Measurement]],
     rows: Sequence[Mapping[str, Any]],
-    results: Sequence[PairResult],
     *,
     points: int,
     seconds: float,
     decays: bool,
     before: float = 0.0,
-    planned: float | None = None,
     laws: Mapping[str, Law] | None = None,
 ) -> dict[str, Forecast]:
     """Return what to expect at the end of a run, by the names of ``make_law``: Elo above the newest rated version, the
     search error, and the score.
 
     Args:
-        rows, results, points, decays, before: see ``read_measurements``.
-        seconds: how long it runs in all.
-        planned: how long it was to run when it measured; None: as long.
+        measured: what it has measured so far (``read_measurements``).
+        rows, points, decays, before: see ``read_measurements``.
+        seconds: how long it runs in all, which need not be how long it was to run when it measured.
         laws: of its game, where earlier runs have measured them.
     """
     end = {"compute": before + count_compute(positions_at(rows, seconds), points), "share": 1.0 if decays else 0.0}
     found = {}
-    for name, measured in read_measurements(
-        rows, results, points=points, seconds=planned or seconds, decays=decays, before=before
-    ).items():
+    for name, each in measured.items():
         law = (laws or {}).get(name) or make_law(name, mean_plies(rows))
-        expected = forecast_strength(law, measured, **end)
+        expected = forecast_strength(law, each, **end)
         if name != "elo":  # the law is that of the logarithm
             value = math.exp(expected.strength)
             expected = Forecast(strength=value, margin=value * math.sinh(expected.margin))
@@ -262,12 +265,27 @@ def forecast_end(
     return found
 
 
-def add_forecast(evaluated: EvaluationReport, expected: Mapping[str, Forecast]) -> EvaluationReport:
-    """Return the report of an evaluation with what to expect at the end of the run (``forecast_end``)."""
+def find_law_of_run(
+    measured: Mapping[str, Sequence[Measurement]],
+    rows: Sequence[Mapping[str, Any]],
+    laws: Mapping[str, Law] | None = None,
+) -> Law | None:
+    """Return the law of Elo after what a run has measured; None: it has measured none. See ``forecast_end``."""
+    if "elo" not in measured:
+        return None
+    return refine_law((laws or {}).get("elo") or make_law("elo", mean_plies(rows)), measured["elo"])
+
+
+def add_forecast(
+    evaluated: EvaluationReport, expected: Mapping[str, Forecast], *, more: Mapping[str, Any]
+) -> EvaluationReport:
+    """Return the report of an evaluation with what to expect at the end of the run (``forecast_end``), and with what
+    ``more`` time and another machine would add (its fields ``gain_of_hour`` and ``gain_of_machine``).
+    """
     keys = {"elo": "expected_gain", "error": "expected_error", "score": "expected_score"}
     values: dict[str, Any] = {keys[name]: each.strength for name, each in expected.items()}
     margins: dict[str, Any] = {f"{keys[name]}_margin": each.margin for name, each in expected.items()}
-    return replace(evaluated, **values, **margins)
+    return replace(evaluated, **values, **margins, **more)
 
 
 def is_of_game(ledger: Ledger, game: Game) -> bool:

@@ -37,10 +37,15 @@ from keima.coach.forecast import (
     UNREADABLE,
     Law,
     add_forecast,
+    count_compute,
     count_earlier_compute,
+    find_law_of_run,
     forecast_end,
+    gain_of,
     keep_for_forecast,
+    positions_at,
     read_elo_results,
+    read_measurements,
 )
 from keima.coach.granting import Granting
 from keima.coach.measuring import Evaluation, Measuring
@@ -416,16 +421,18 @@ class Coach:
         rows, results = [*earlier, keep_for_forecast(report.as_dict())], read_elo_results(self.ledger, self.game)
         decays = self.settings.training.learning_rate_schedule == "cosine"
         points = self.game.height * self.game.width
+        before = self._compute_before
+        measured = read_measurements(rows, results, points=points, seconds=seconds, decays=decays, before=before)
         expected = forecast_end(
-            rows,
-            results,
-            points=points,
-            seconds=seconds,
-            decays=decays,
-            before=self._compute_before,
-            laws=self._laws,
+            measured, rows, points=points, seconds=seconds, decays=decays, before=before, laws=self._laws
         )
-        return add_forecast(evaluated, expected)
+        more = dict[str, float]()
+        if law := find_law_of_run(measured, rows, self._laws):
+            compute = before + count_compute(positions_at(rows, seconds), points)
+            machines = self.settings.distributed.count_of_machines
+            more["gain_of_hour"] = gain_of(law, compute, 1 + 3600 / seconds)
+            more["gain_of_machine"] = gain_of(law, compute, (machines + 1) / machines)
+        return add_forecast(evaluated, expected, more=more)
 
     def save(self) -> None:
         """Save a checkpoint."""

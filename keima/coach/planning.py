@@ -12,8 +12,8 @@ from keima.coach.forecast import (
     Law,
     Measurement,
     count_compute,
-    count_doublings,
     forecast_strength,
+    gain_of,
     is_of_game,
     rate_versions,
     read_elo_results,
@@ -125,9 +125,3 @@ def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> It
         yield f"From about {about:g} hours on, another hour adds less than {LITTLE_ELO:.0f} Elo."
     else:
         yield f"Another hour adds less than {LITTLE_ELO:.0f} Elo from now on."
-
-
-def gain_of(law: Law, compute: float, times: float) -> float:
-    """Return the Elo that so many times this compute adds."""
-    begin, end = (max(1.0, each) for each in (compute, compute * times))  # before that, the law does not hold
-    return law.slope * (count_doublings(law, end) - count_doublings(law, begin))

@@ -45,17 +45,24 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
 
 
 def forecast_texts(measured: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return what to expect at the end of the run: "+120 ± 60 Elo", "search error 1.8 ± 0.6 %".
+    """Return what to expect at the end of the run: "+120 ± 60 Elo, +40 by another hour, +55 by another machine",
+    "search error 1.8 ± 0.6 %".
 
     Args:
         measured: the fields of an ``EvaluationReport``, or the metrics of an iteration.
         prefix: of its keys.
     """
-    return [
+    expected = [
         form(value, measured.get(f"{prefix}{key}_margin"))
         for key, form in FORECAST_FORMS.items()
         if (value := measured.get(prefix + key)) is not None
     ]
+    more = [
+        f"{format_elo_gain(value)} by another {what}"
+        for what in ("hour", "machine")
+        if (value := measured.get(f"{prefix}gain_of_{what}")) is not None
+    ]
+    return [", ".join((each, *more)) if number == 0 else each for number, each in enumerate(expected)]
 
 
 def strength_pairs(evaluation: EvaluationReport) -> list[str]:

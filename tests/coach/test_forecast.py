@@ -153,9 +153,11 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     assert positions_at(rows, 12_000.0) == 30_000 + 50_000
     measured = EvaluationReport(model_version=20, num_simulations=8, search_error=0.1, search_error_margin=0.02)
     rows[-1]["evaluation"] = vars(measured)
-    expected = forecast_end(rows, RESULTS, points=2, seconds=12_000.0, decays=False)
+    found = read_measurements(rows, RESULTS, points=2, seconds=12_000.0, decays=False)
+    expected = forecast_end(found, rows, points=2, seconds=12_000.0, decays=False)
     assert 0.0 < expected["error"].strength < 0.1 and expected["elo"].strength > 50
-    report = add_forecast(measured, expected)
+    report = add_forecast(measured, expected, more={"gain_of_hour": 40.0})
+    assert report.gain_of_hour == 40.0
     assert report.expected_gain == expected["elo"].strength and report.expected_error == expected["error"].strength
     assert replace(report, expected_score=None) == report
 
@@ -164,7 +166,7 @@ def test_a_score_near_zero_says_nothing_about_its_logarithm() -> None:
     vague = ScoreReport(games=20, mean=0.003, margin=5.0, median=0.0, best=1.0)
     rows = [row(1, evaluation=EvaluationReport(model_version=2, num_simulations=8, score=vague))]
     rows[0]["evaluation"] |= {"score": vars(vague)}
-    assert forecast_end(rows, [], points=2, seconds=6000.0, decays=False) == {}
+    assert read_measurements(rows, [], points=2, seconds=6000.0, decays=False) == {}
 
 
 def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> None:

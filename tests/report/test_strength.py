@@ -77,11 +77,13 @@ def test_what_to_expect_at_the_end_is_told_with_its_interval() -> None:
         num_simulations=10,
         expected_gain=151.0,
         expected_gain_margin=60.0,
+        gain_of_hour=42.0,
+        gain_of_machine=55.0,
         expected_error=0.018,
         expected_error_margin=0.006,
         expected_score=31_000.0,
     )
-    texts = ["+151 ± 60 Elo", "search error 1.8 ± 0.6 %", "score 31,000"]
+    texts = ["+151 ± 60 Elo, +42 by another hour, +55 by another machine", "search error 1.8 ± 0.6 %", "score 31,000"]
     assert strength_fields(measured) == [f"expected at the end: {text}" for text in texts]
     assert describe_forecast([{}, {"evaluation/expected_gain": 151.0}, {}]) == "+151 Elo", "the last that there is"
     assert describe_forecast([]) == ""

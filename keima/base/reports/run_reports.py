@@ -139,6 +139,8 @@ class EvaluationReport:
     expected_error_margin: float | None = None
     expected_score: float | None = None  # mean score
     expected_score_margin: float | None = None
+    gain_of_hour: float | None = None  # Elo that another hour would add to it
+    gain_of_machine: float | None = None  # and another machine, for the whole run
     seconds: float = 0.0
 
 

@@ -97,12 +97,13 @@ from keima.base.reports.formats import (
     format_score,
     table_lines,
 )
-from keima.cluster.players import count_machines, find_players_elsewhere
+from keima.cluster.players import find_players_elsewhere
 from keima.coach.forecast import (
     Law,
     Measurement,
     count_compute,
     count_earlier_compute,
+    find_law_of_run,
     forecast_end,
     make_law,
     mean_plies,
@@ -111,7 +112,6 @@ from keima.coach.forecast import (
     read_elo_results,
     read_laws,
     read_measurements,
-    refine_law,
 )
 from keima.coach.opening import list_other_runs, list_runs_in
 from keima.coach.planning import TIMES, Outlook, find_first_beating, list_remarks, plan_run
@@ -257,22 +257,19 @@ def show_run(arguments: argparse.Namespace) -> int:
     names = [name for name in FORMS if name in measured]
     table = []
     for seconds in sorted({time * whole for time in TIMES if time * whole > done}):
-        expected = forecast_end(
-            rows, results, points=points, seconds=seconds, decays=decays, before=before, planned=planned, laws=laws
-        )
+        expected = forecast_end(measured, rows, points=points, seconds=seconds, decays=decays, before=before, laws=laws)
         games = positions_at(rows, seconds) / mean_plies(rows)
         cells = [FORMS[name][1](expected[name].strength, expected[name].margin) for name in names]
         table.append((format_duration(seconds), format_count(games), *cells))
     newest = max((version for version, _, _ in rate_versions(results)), default=0)
     headings = ("time in all", "games", *(FORMS[name][0].format(newest) for name in names))
     print_table(headings, table)
-    if "elo" in measured:
-        law = laws.get("elo") or make_law("elo", mean_plies(rows))
+    if law := find_law_of_run(measured, rows, laws):
         for line in list_remarks(
-            refine_law(law, measured["elo"]),
+            law,
             hours=whole / 3600,
             compute=before + count_compute(positions_at(rows, whole), points),
-            machines=count_machines(settings.distributed),
+            machines=settings.distributed.count_of_machines,
         ):
             print(line)
     return 0

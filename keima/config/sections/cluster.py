@@ -114,6 +114,13 @@ class DistributedSettings(Section):
         return bool(self.workers or self.slurm or self.ray or self.crowd)
 
     @property
+    def count_of_machines(self) -> int:
+        """How many machines play, as they are named; one, where this machine plays alone."""
+        jobs = self.slurm.count if self.slurm else 0
+        actors = self.ray.slots if self.ray and self.ray.slots != "auto" else 0
+        return max(1, len(self.workers) + jobs + actors) if self.enabled else 1
+
+    @property
     def unused_weights(self) -> str:
         """A warning about names in ``worker_weights`` that no worker has; empty where there are none.
 
