@@ -5,6 +5,7 @@
     keima rate runs/go9 --minutes 30               a longer call continues where an earlier one ended
     keima rate runs/chess --ladder mine.yaml       against engines of your own
     keima rate runs/othello --json
+    keima rate runs/connect_four --positions 8000 --games 100
 
 In chess, Go, Othello (8x8) and Hex (7x7 without swap) the network plays the engines of a ladder: few games against
 each, and more where they tell most of its strength. Two games start from each opening of a few random moves, with
@@ -47,6 +48,7 @@ from keima.networks.files.heading import find_model_file
 
 DEFAULT_SIMULATIONS = {1: 50, 2: 100}  # by the game's players
 DEFAULT_MINUTES = 10.0
+PERFECT_GAMES = 20
 OPENING_PLIES = 4  # where no ladder says it
 
 
@@ -64,6 +66,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--simulations", type=whole(), help=text)
     text = "the network's search (default: the run's; without a run, gumbel)"
     add("--algorithm", choices=["puct", "gumbel"], help=text)
+    text = "Connect Four: positions of its own games that are judged, at least (default: those of 72 games)"
+    add("--positions", type=whole(), default=1, help=text)
+    text = "Connect Four: games with the perfect player (default: %(default)s)"
+    add("--games", type=whole(), default=PERFECT_GAMES, help=text)
     add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="seed of the openings (default: %(default)s)")
     add("--processes", type=whole(), default=count_usable_cores(), help="processes that play (default: one per core)")
     add("--json", action="store_true", help="print the result as JSON")
@@ -325,9 +331,9 @@ def rate_by_perfect_play(
     with ExitStack() as stack:
         player = make_player(game, network, arguments.seed, stack)
         show = stack.enter_context(console.status("loading BitBully"))
-        own = find_own_positions(game, player, seed=arguments.seed, on_progress=show.update)
+        own = find_own_positions(game, player, seed=arguments.seed, least=arguments.positions, on_progress=show.update)
         show.update("games against a perfect player")
-        perfect = play_perfect_player(game, player, seed=arguments.seed)
+        perfect = play_perfect_player(game, player, seed=arguments.seed, games=arguments.games)
     errors = own.count_errors()
     bands = {f"{first}-{last}": own.count_errors(first, last) for first, last in BANDS}
     if arguments.json:

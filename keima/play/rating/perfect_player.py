@@ -4,6 +4,7 @@ BitBully is optional: who rates Connect Four installs it. Where its book ends, K
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,7 +23,6 @@ from keima.games.game import Actions, States
 
 INSTALL = "pip install bitbully"
 OPENINGS = (9, 8)  # games of the network with itself: from openings of 0 to 7 random plies, so many of each
-PERFECT_GAMES = 20
 BOOK_PLIES = 12  # positions with fewer stones are in the book with all their moves
 BANDS = ((0, BOOK_PLIES - 1), (BOOK_PLIES, 23), (24, 41))  # plies
 
@@ -134,23 +134,36 @@ def _play_moves(game: Game, moves: Sequence[int]) -> States:
 
 
 def find_own_positions(
-    game: Game, player: Player, *, seed: int, on_progress: OnProgress = lambda what: None
+    game: Game, player: Player, *, seed: int, least: int = 1, on_progress: OnProgress = lambda what: None
 ) -> OwnPositions:
-    """Let a player play against itself, and return the positions in which it chose, with their exact values."""
+    """Let a player play against itself, and return the positions in which it chose, with their exact values.
+
+    Args:
+        game: Connect Four.
+        player: who plays.
+        seed: of the openings.
+        least: so many positions, as far as new openings lead to new ones.
+        on_progress: is told what is done.
+    """
     count, lengths = OPENINGS
-    moves = [
-        opening
-        for plies in range(lengths)
-        for opening in draw_opening_moves(game, count, plies, seed_stream(seed, "own games", plies)).tolist()
-    ]
-    states = np.stack([_play_moves(game, opening) for opening in moves])
     chosen: dict[bytes, tuple[tuple[int, ...], int]] = {}  # by the state: the moves to it, and the action there
-    while len(rows := np.flatnonzero([not game.terminal(state) for state in states])):
-        on_progress(f"games with itself: {len(chosen):,} positions")
-        for row, action in zip(rows.tolist(), player.choose(states[rows]).tolist(), strict=True):
-            chosen.setdefault(states[row].tobytes(), (tuple(moves[row]), action))
-            game.play(states[row], action)
-            moves[row].append(action)
+    known = -1
+    for turn in itertools.count():
+        if len(chosen) >= least or len(chosen) == known:
+            break
+        known, name = len(chosen), ("own games", *((turn,) if turn else ()))
+        moves = [
+            opening
+            for plies in range(lengths)
+            for opening in draw_opening_moves(game, count, plies, seed_stream(seed, *name, plies)).tolist()
+        ]
+        states = np.stack([_play_moves(game, opening) for opening in moves])
+        while len(rows := np.flatnonzero([not game.terminal(state) for state in states])):
+            on_progress(f"games with itself: {len(chosen):,} positions")
+            for row, action in zip(rows.tolist(), player.choose(states[rows]).tolist(), strict=True):
+                chosen.setdefault(states[row].tobytes(), (tuple(moves[row]), action))
+                game.play(states[row], action)
+                moves[row].append(action)
     return OwnPositions(
         positions=solve_positions(game, [played for played, _ in chosen.values()], on_progress),
         plies=np.array([len(played) for played, _ in chosen.values()]),
@@ -158,7 +171,7 @@ def find_own_positions(
     )
 
 
-def play_perfect_player(game: Game, player: Player, *, seed: int, games: int = PERFECT_GAMES) -> PerfectGames:
+def play_perfect_player(game: Game, player: Player, *, seed: int, games: int) -> PerfectGames:
     """Let a player begin games against perfect play."""
     opened = np.empty((games, 0), np.int32)
     perfect = PerfectPlayer(game, seed)

@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keima.base.system.signals import INTERRUPTED
 from keima.cli.playing import progress, rate
-from keima.evaluation.perfect_play import POSITIONS_FILE, load_positions, read_moves
-from keima.games import load_game
+from keima.evaluation.perfect_play import POSITIONS_FILE, SolvedPositions, load_positions, read_moves
+from keima.games import Game, load_game
+from keima.games.game import Actions, States
 from keima.play.rating import game_cache, perfect_player, rate_any_game, rate_games
 from tests.small_run import GAME, saved_model
 
@@ -177,6 +179,24 @@ def test_perfect_play_wins_all_games_as_first_player() -> None:
     player = perfect_player.PerfectPlayer(game, 2)
     found = perfect_player.play_perfect_player(game, player, seed=1, games=2)
     assert (found.wins, found.draws, found.losses) == (2, 0, 0)
+
+
+def test_more_positions_come_from_more_openings(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = load_game("connect_four")
+
+    class FirstMove:
+        def choose(self, states: States) -> Actions:
+            return np.array([game.legal_actions(state)[0] for state in states], np.int32)
+
+    def keep(game: Game, moves: Sequence[Sequence[int]], on_progress: object) -> SolvedPositions:
+        assert len({tuple(each) for each in moves}) == len(moves)
+        return SolvedPositions(np.empty(0), np.empty(0), np.empty(0))  # nothing is solved here
+
+    monkeypatch.setattr(perfect_player, "solve_positions", keep)
+    few, same, many = (
+        perfect_player.find_own_positions(game, FirstMove(), seed=1, least=least).plies for least in (1, 2, 2000)
+    )
+    assert len(few) == len(same) < 2000 <= len(many) and (many[: len(few)] == few).all()
 
 
 @pytest.mark.medium
