@@ -79,9 +79,9 @@ class Forecast:
 # 450 in Hex on 7 x 7, 380 in Connect Four, 970 in Othello on 6 x 6.
 POSITIONS_PER_POINT = 430
 # Elo for the first doubling and each ply of a game, and at most: 100 in Connect Four (21 plies), 207 in Othello on
-# 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7. In a longer run of Hex, 180 remained after four doublings. A
-# decaying learning rate had no visible effect.
-ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 8.0, 450.0, 0.35, 0.82
+# 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7; more on larger boards. In a longer run of Hex, 180 remained
+# after four doublings. A decaying learning rate had no visible effect.
+ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 8.0, 700.0, 0.35, 0.82
 LAWS = {  # of the logarithms of the search error and of the score
     "error": Law(slope=-0.3, slope_spread=0.15, decay=-0.2, decay_spread=0.2, scatter=0.1),
     "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),
