@@ -29,6 +29,13 @@ def find_board_folder(run_dir: Path) -> Path:
     return max(begun, key=lambda path: path.stat().st_mtime).parent if begun else run_dir
 
 
+def name_run(folder: Path) -> str:
+    """Return the name of the run in a folder; on a smaller board, with the board: "hex11 (size-7)"."""
+    folder = folder.resolve()
+    is_smaller = folder.parent.name == SMALLER_BOARDS
+    return f"{folder.parent.parent.name} ({folder.name})" if is_smaller else folder.name
+
+
 def find_stats_of_board(path: Path) -> Path:
     """Return the statistics of the board that a run is on, given the run's; any other file is returned as it is."""
     return find_board_folder(path.parent) / STATS_NAME if path.name == STATS_NAME else path

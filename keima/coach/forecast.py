@@ -142,6 +142,14 @@ def gain_of(law: Law, compute: float, times: float) -> float:
     return law.slope * (count_doublings(law, end) - count_doublings(law, begin))
 
 
+def find_gains(law: Law, compute: float, *, hours: float, machines: int | None) -> tuple[float, float | None]:
+    """Return the strength that another hour would add to a run of so many hours and so much compute in all, and another
+    machine; None: it is not known how many there are.
+    """
+    of_machine = gain_of(law, compute, (machines + 1) / machines) if machines else None
+    return gain_of(law, compute, (hours + 1) / hours), of_machine
+
+
 def _features(law: Law, compute: float, share: float) -> NDArray[np.float64]:
     return np.array([1.0, count_doublings(law, compute), (1 - math.cos(math.pi * min(share, 1.0))) / 2])
 
@@ -277,15 +285,18 @@ def find_law_of_run(
 
 
 def add_forecast(
-    evaluated: EvaluationReport, expected: Mapping[str, Forecast], *, more: Mapping[str, Any]
+    evaluated: EvaluationReport,
+    expected: Mapping[str, Forecast],
+    *,
+    gains: tuple[float | None, float | None] = (None, None),
 ) -> EvaluationReport:
     """Return the report of an evaluation with what to expect at the end of the run (``forecast_end``), and with what
-    ``more`` time and another machine would add (its fields ``gain_of_hour`` and ``gain_of_machine``).
+    more would add (``find_gains``).
     """
     keys = {"elo": "expected_gain", "error": "expected_error", "score": "expected_score"}
     values: dict[str, Any] = {keys[name]: each.strength for name, each in expected.items()}
     margins: dict[str, Any] = {f"{keys[name]}_margin": each.margin for name, each in expected.items()}
-    return replace(evaluated, **values, **margins, **more)
+    return replace(evaluated, **values, **margins, gain_of_hour=gains[0], gain_of_machine=gains[1])
 
 
 def is_of_game(ledger: Ledger, game: Game) -> bool:

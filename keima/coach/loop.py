@@ -39,9 +39,9 @@ from keima.coach.forecast import (
     add_forecast,
     count_compute,
     count_earlier_compute,
+    find_gains,
     find_law_of_run,
     forecast_end,
-    gain_of,
     keep_for_forecast,
     positions_at,
     read_elo_results,
@@ -412,6 +412,8 @@ class Coach:
         seconds = self.bounds.total_seconds(report.iteration)
         if seconds is None or self.bounds.is_reached_after(report.iteration):
             return evaluated
+        if self.state.began and report.iteration == 1:  # its time is not known apart from that of smaller boards
+            return evaluated
         if self._measured is None:
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
@@ -426,13 +428,12 @@ class Coach:
         expected = forecast_end(
             measured, rows, points=points, seconds=seconds, decays=decays, before=before, laws=self._laws
         )
-        more = dict[str, float]()
-        if law := find_law_of_run(measured, rows, self._laws):
-            compute = before + count_compute(positions_at(rows, seconds), points)
-            machines = self.settings.distributed.count_of_machines
-            more["gain_of_hour"] = gain_of(law, compute, 1 + 3600 / seconds)
-            more["gain_of_machine"] = gain_of(law, compute, (machines + 1) / machines)
-        return add_forecast(evaluated, expected, more=more)
+        law = find_law_of_run(measured, rows, self._laws)
+        if law is None:
+            return add_forecast(evaluated, expected)
+        compute, machines = before + count_compute(positions_at(rows, seconds), points), self.settings.distributed
+        gains = find_gains(law, compute, hours=seconds / 3600, machines=machines.machine_count)
+        return add_forecast(evaluated, expected, gains=gains)
 
     def save(self) -> None:
         """Save a checkpoint."""

@@ -12,6 +12,7 @@ from keima.coach.forecast import (
     Law,
     Measurement,
     count_compute,
+    find_gains,
     forecast_strength,
     gain_of,
     is_of_game,
@@ -112,11 +113,11 @@ def find_first_beating(run: Path, game: Game) -> Measurement | None:
     return None
 
 
-def list_remarks(law: Law, *, hours: float, compute: float, machines: int) -> Iterator[str]:
+def list_remarks(law: Law, *, hours: float, compute: float, machines: int | None) -> Iterator[str]:
     """Yield what another hour and another machine would add to a run of so many hours, and when time adds nothing."""
-    another_hour = gain_of(law, compute, (hours + 1) / hours)
-    another_machine = gain_of(law, compute, (machines + 1) / machines)
-    yield f"Another hour would add about {another_hour:.0f} Elo, another machine of this kind {another_machine:.0f}."
+    of_hour, of_machine = find_gains(law, compute, hours=hours, machines=machines)
+    machine = "" if of_machine is None else f", another machine of this kind {of_machine:.0f}"
+    yield f"Another hour would add about {of_hour:.0f} Elo{machine}."
     little = hours * max(1.0, 1.0 / compute)  # not before it beats a random player
     while gain_of(law, compute * little / hours, (little + 1) / little) > LITTLE_ELO:
         little *= 1.1

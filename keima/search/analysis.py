@@ -33,7 +33,7 @@ from keima.search.workspace import make_workspace
 
 MOST_LINE_MOVES = 64  # moves of a principal line that are reported
 PROVEN_SCORE = 1e9  # more than any number of visits
-TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits
+TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits, and its prior among proven ones
 ONLY_TREE = np.zeros(1, np.int32)  # the numbers of the trees that are searched
 USUAL_MOVES = 40  # legal moves of a position, to estimate the memory of a node
 
@@ -46,24 +46,25 @@ class MoveAnalysis:
     visits: int
     prior: float  # the network's policy, as flattened in play
     value: float  # for the player to move, in [-1, 1]; of a proven move exactly -1, 0 or 1
-    # Until the game ends, at most; None unless both the position and the move are a proven win or loss, and with
-    # lookahead.
+    # Until the game ends, at most; None with lookahead, and unless both position and move are a proven win or loss.
     plies: int | None
     actions: tuple[int, ...]  # the principal line, beginning with this move
 
 
-def make_analysis_settings(settings: SearchSettings, *, leaves: int) -> SearchSettings:
+def make_analysis_settings(settings: SearchSettings, *, leaves: int, lookahead: bool = False) -> SearchSettings:
     """Return the search for ``AnalysisTrees`` that is nearest to that of a run's matches: PUCT, with the run's numbers.
 
     Args:
         settings: the run's.
         leaves: the most positions of one tree in a call of the network.
+        lookahead: whether to look ahead by the rules as in matches. Then plies to the end of a decided game are not
+            counted, since not all of them are in the tree.
     """
     changes = {
         "algorithm": "puct",
         "forced_playouts": False,
         "leaves_per_tree": leaves,
-        "lookahead_plies": settings.match_lookahead_plies,
+        "lookahead_plies": settings.match_lookahead_plies if lookahead else 0,
     }
     return settings.model_copy(update=changes)
 
@@ -77,8 +78,6 @@ class AnalysisTrees:
         max_simulations: the capacity of a tree.
         num_trees: B.
         score_utility: the most that points count (``make_workspace``).
-        counts_plies: whether every ply to the end of a decided game is in the tree, to be counted, so that no results
-            are found by the settings' lookahead.
     """
 
     def __init__(
@@ -90,12 +89,10 @@ class AnalysisTrees:
         max_simulations: int,
         num_trees: int = 1,
         score_utility: float = 0.0,
-        counts_plies: bool = True,
     ) -> None:
-        self.game, self.max_simulations, self.counts_plies = game, max_simulations, counts_plies
+        self.game, self.max_simulations = game, max_simulations
+        self.counts_plies = settings.lookahead_plies == 0
         self._evaluate = with_policy_temperature(evaluate, settings.match_policy_temperature)
-        if counts_plies:
-            settings = settings.model_copy(update={"lookahead_plies": 0})
         work = self._work = make_workspace(
             game, settings, num_trees=num_trees, simulations=max_simulations, score_utility=score_utility
         )
@@ -387,13 +384,13 @@ def write_plies_to_end(trees: Trees, b: int, plies: Integers) -> None:
 @inlined_by_llvm
 def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
     """Return the sort key of a visited move: proven wins by ``plies`` ``[M]``, then by visits, then proven losses below
-    0.
+    0. Where plies are equal, as after lookahead, the policy decides: a lost move that it prefers may resist longer.
     """
     child = trees.nodes[b, number]
     if child.proven_for_parent == WIN:
-        return PROVEN_SCORE - plies[number]
+        return PROVEN_SCORE - plies[number] + TIE_BREAK * child.prior
     if child.proven_for_parent == LOSS:
-        return plies[number] - PROVEN_SCORE
+        return plies[number] - PROVEN_SCORE + TIE_BREAK * child.prior
     return child.visits + TIE_BREAK * child.value_sum / child.visits
 
 

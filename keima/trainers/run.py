@@ -114,7 +114,7 @@ def train_run(
         with naming_setting("game", "smaller", config=config):
             if not present.is_alone:
                 raise ValueError("the ranks of torchrun end with the first board; use training.learner.ranks instead")
-            if settings.distributed.crowd:
+            if settings.distributed.enabled and settings.distributed.crowd:
                 raise ValueError(
                     "machines that join by a link cannot go on to another board; let them join when the last has begun"
                 )

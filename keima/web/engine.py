@@ -103,10 +103,9 @@ class NetworkThinker:
                 AnalysisTrees(
                     game,
                     self.evaluator,
-                    make_analysis_settings(self._run_search, leaves=LEAVES),
+                    make_analysis_settings(self._run_search, leaves=LEAVES, lookahead=True),
                     max_simulations=MOST_NODES,
                     score_utility=self._score_utility,
-                    counts_plies=False,
                 )
             )
         analysis = self._analysis

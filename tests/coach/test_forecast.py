@@ -156,8 +156,8 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     found = read_measurements(rows, RESULTS, points=2, seconds=12_000.0, decays=False)
     expected = forecast_end(found, rows, points=2, seconds=12_000.0, decays=False)
     assert 0.0 < expected["error"].strength < 0.1 and expected["elo"].strength > 50
-    report = add_forecast(measured, expected, more={"gain_of_hour": 40.0})
-    assert report.gain_of_hour == 40.0
+    report = add_forecast(measured, expected, gains=(40.0, None))
+    assert (report.gain_of_hour, report.gain_of_machine) == (40.0, None)
     assert report.expected_gain == expected["elo"].strength and report.expected_error == expected["error"].strength
     assert replace(report, expected_score=None) == report
 

@@ -8,6 +8,7 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
+from keima.games.game import Floats, Planes
 from keima.search.analysis import (
     Analysis,
     AnalysisTrees,
@@ -43,18 +44,29 @@ def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis
 
 def test_lookahead_finds_a_result_sooner_where_nobody_counts_plies() -> None:
     visits = []
-    for counts_plies in (True, False):
-        settings = make_analysis_settings(SearchSettings(match_lookahead_plies=2), leaves=1)
-        trees = AnalysisTrees(
-            CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), settings, max_simulations=5000, counts_plies=counts_plies
-        )
-        analysis = Analysis(trees)
+    for lookahead in (False, True):
+        settings = make_analysis_settings(SearchSettings(match_lookahead_plies=2), leaves=1, lookahead=lookahead)
+        analysis = Analysis(AnalysisTrees(CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), settings, max_simulations=5000))
         for action in (2, 2, 3, 3):  # the first player makes three in a row, open at both ends
             analysis.play(action)
         best = think(analysis, 5000).best_moves()[0]
-        assert (best.action in (1, 4), best.value, best.plies) == (True, 1.0, 3 if counts_plies else None)
+        assert (best.action in (1, 4), best.value, best.plies) == (True, 1.0, None if lookahead else 3)
         visits.append(analysis.visits)
     assert visits[1] < 20 < visits[0]
+
+
+def test_where_lookahead_finds_all_moves_lost_the_policy_chooses() -> None:
+    def evaluate(observations: Planes) -> tuple[Floats, Floats]:
+        logits = np.tile(np.array([5, 0, 0, 0, 0, 0, -5], np.float32), (len(observations), 1))
+        return logits, np.zeros(len(observations), np.float32)
+
+    settings = make_analysis_settings(SearchSettings(match_lookahead_plies=3), leaves=1, lookahead=True)
+    analysis = Analysis(AnalysisTrees(CONNECT_FOUR, evaluate, settings, max_simulations=500))
+    for action in (3, 3, 4, 4, 0, 6, 0, 6, 0):  # the first player threatens column 0, and in two rows more
+        analysis.play(action)
+    found = think(analysis, 500).best_moves(7)
+    assert [line.value for line in found] == [-1.0] * 7, "all are lost"
+    assert found[0].action == 0, "the block lasts longer"
 
 
 def test_a_principal_line_ends_where_chance_is_to_move() -> None:

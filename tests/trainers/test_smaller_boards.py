@@ -203,7 +203,9 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path) 
         keima.train(config, run_dir=tmp_path / "run")
     with pytest.raises(ValueError, match=r"game.smaller: .*torchrun.* use training.learner.ranks"):
         train_run(tmp_path / "run", settings(tmp_path), make_backend=play_here, present=Ranks(world_size=2))
-    crowd = settings(tmp_path).model_copy(update={"distributed": DistributedSettings(crowd=CrowdSettings())})
+    crowd = settings(tmp_path).model_copy(
+        update={"distributed": DistributedSettings(enabled=True, crowd=CrowdSettings())}
+    )
     with pytest.raises(ValueError, match=r"game.smaller: machines that join by a link cannot"):
         train_run(tmp_path / "run", crowd, make_backend=play_here)
     assert not (tmp_path / "run").exists()

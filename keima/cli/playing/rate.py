@@ -20,7 +20,8 @@ counted. A game for one player is measured by its mean score. For any other game
 with which Monte-Carlo tree search is as strong.
 
 The results of all games are kept in ~/.cache/keima/ratings, for each network, search, engine and seed. Ctrl-C ends the
-games and shows the result so far. Connect Four takes a few minutes at most, and begins anew.
+games and shows the result so far. Connect Four takes a few minutes, more with --positions and --games, and begins anew;
+with more positions, more of them are late ones, so compare the figures of the same plies.
 """
 
 import argparse
@@ -67,9 +68,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     text = "the network's search (default: the run's; without a run, gumbel)"
     add("--algorithm", choices=["puct", "gumbel"], help=text)
     text = "Connect Four: positions of its own games that are judged, at least (default: those of 72 games)"
-    add("--positions", type=whole(), default=1, help=text)
-    text = "Connect Four: games with the perfect player (default: %(default)s)"
-    add("--games", type=whole(), default=PERFECT_GAMES, help=text)
+    add("--positions", type=whole(), help=text)
+    add("--games", type=whole(), help=f"Connect Four: games with the perfect player (default: {PERFECT_GAMES})")
     add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="seed of the openings (default: %(default)s)")
     add("--processes", type=whole(), default=count_usable_cores(), help="processes that play (default: one per core)")
     add("--json", action="store_true", help="print the result as JSON")
@@ -162,6 +162,8 @@ def rate_network(arguments: argparse.Namespace, console: Console) -> int:
             f"{arguments.ladder}: the ladder is for {ladder.game}{options_text(ladder.options)}, and the network plays "
             f"{game_title(game.name, game.options)}{options_text(game.options)}"
         )
+    if (arguments.positions or arguments.games) and not (game.name == "connect_four" and has_perfect_player()):
+        raise ValueError(f"--positions and --games are for Connect Four with BitBully ({INSTALL})")
     rate = {"connect_four": rate_by_perfect_play, "tic_tac_toe": rate_by_shipped_positions}.get(game.name)
     if rate is None:
         rate = measure_scores if game.num_players == 1 else rate_by_equal_playouts
@@ -331,9 +333,11 @@ def rate_by_perfect_play(
     with ExitStack() as stack:
         player = make_player(game, network, arguments.seed, stack)
         show = stack.enter_context(console.status("loading BitBully"))
-        own = find_own_positions(game, player, seed=arguments.seed, least=arguments.positions, on_progress=show.update)
+        own = find_own_positions(
+            game, player, seed=arguments.seed, least=arguments.positions or 1, on_progress=show.update
+        )
         show.update("games against a perfect player")
-        perfect = play_perfect_player(game, player, seed=arguments.seed, games=arguments.games)
+        perfect = play_perfect_player(game, player, seed=arguments.seed, games=arguments.games or PERFECT_GAMES)
     errors = own.count_errors()
     bands = {f"{first}-{last}": own.count_errors(first, last) for first, last in BANDS}
     if arguments.json:

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import STATS_NAME, find_stats_of_board, list_run_names, stats_path
+from keima.base.run_folder import STATS_NAME, find_stats_of_board, list_run_names, name_run, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports, report_compiling_of
@@ -275,7 +275,7 @@ def compare_runs(args: argparse.Namespace) -> int:
     if any(of_ppo) and not all(of_ppo):
         raise ValueError(f"{args.paths[of_ppo.index(True)]} is a PPO run: compare it only with other PPO runs")
     folders = [path.parent.resolve() for path in args.paths]
-    names = [folder.name for folder in folders]
+    names = [name_run(folder) for folder in folders]
     names = names if len(set(names)) == len(names) else list(map(str, folders))
     runs, summaries = [], []
     for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
@@ -364,7 +364,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
         games = []
     return write_file(
         path,
-        lambda: make_run_page(run_dir.resolve().name, summary_lines(rows, run_dir), rows, games, bins).encode(),
+        lambda: make_run_page(name_run(run_dir), summary_lines(rows, run_dir), rows, games, bins).encode(),
         PAGE_NOTE,
     )
 
@@ -408,7 +408,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[CalibrationBin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
-    name, over = run_dir.resolve().name, next(iter(AXES.items()))
+    name, over = name_run(run_dir), next(iter(AXES.items()))
     return write_file(path, lambda: draw_picture(name, [make_report_charts(name, rows, bins)], over), PICTURE_NOTE)
 
 

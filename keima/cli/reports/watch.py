@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
     exit_quietly_on_interrupt()
 
-from keima.base.run_folder import STATS_NAME, find_stats_of_board, stats_path
+from keima.base.run_folder import STATS_NAME, find_stats_of_board, name_run, stats_path
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports
@@ -105,7 +105,6 @@ class WatchedStats:
 
     def __init__(self, path: Path) -> None:
         self._given = self.path = path
-        self.name = path.resolve().parent.name
         self.rows: list[StatsRow] = []
         self.problem = ""
         self.unreadable = ""  # the problem, if it is one of permissions
@@ -158,8 +157,7 @@ class WatchedStats:
 
 def make_screen(stats: WatchedStats) -> ScreenFrame:
     """Return the screen of a terminal."""
-    board = stats.path.resolve().parent.name
-    name = stats.name if board == stats.name else f"{stats.name} ({board})"
+    name = name_run(stats.path.parent)
     if not stats.rows:
         return ScreenFrame(name=name, game="", note=stats.notice_text())
     last = stats.rows[-1]

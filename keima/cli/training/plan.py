@@ -9,7 +9,7 @@
 Nothing is trained. Before a run, the game and this machine are measured, usually for less than a minute. The
 strength is Elo over a random player, as a run measures it in games of its own versions: a law of growth that was fitted
 to short runs of four games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
-precise, and so does what a run that has begun has measured of itself.
+precise, except for those that began on smaller boards; and so does what a run that has begun has measured of itself.
 """
 
 import argparse
@@ -269,7 +269,7 @@ def show_run(arguments: argparse.Namespace) -> int:
             law,
             hours=whole / 3600,
             compute=before + count_compute(positions_at(rows, whole), points),
-            machines=settings.distributed.count_of_machines,
+            machines=settings.distributed.machine_count,
         ):
             print(line)
     return 0

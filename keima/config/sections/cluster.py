@@ -114,11 +114,14 @@ class DistributedSettings(Section):
         return bool(self.workers or self.slurm or self.ray or self.crowd)
 
     @property
-    def count_of_machines(self) -> int:
-        """How many machines play, as they are named; one, where this machine plays alone."""
-        jobs = self.slurm.count if self.slurm else 0
-        actors = self.ray.slots if self.ray and self.ray.slots != "auto" else 0
-        return max(1, len(self.workers) + jobs + actors) if self.enabled else 1
+    def machine_count(self) -> int | None:
+        """How many machines play: one, where this one plays alone; None, where nobody knows beforehand."""
+        if not self.enabled:
+            return 1
+        if self.crowd or (self.ray and self.ray.slots == "auto"):
+            return None
+        jobs, actors = self.slurm.count if self.slurm else 0, self.ray.slots if self.ray else 0
+        return max(1, len(self.workers) + jobs + int(actors))
 
     @property
     def unused_weights(self) -> str:

@@ -73,7 +73,7 @@ class SearchSettings(Section):
     lookahead_plies: Plies = 0
     """Plies solved by the rules alone before a network call; two players, no chance."""
     match_lookahead_plies: Plies = 0
-    """Plies solved by the rules alone in evaluation."""
+    """Plies solved by the rules alone in evaluation, and in play with people."""
     match_policy_temperature: Positive = 1.0
     """Temperature of the policy at every node in evaluation; above 1 flattens it."""
     # In matches and play, the most that a better score counts, in values, once the game is decided; only in games won

@@ -50,7 +50,7 @@ class LadderEngine(Section):
     arguments: Lines = ()
     """The program's arguments."""
     send: Lines = ()
-    """Lines that it gets after the start."""
+    """Lines that it gets after the start; without any, a Go engine gets the size of the board and the komi."""
     files: Lines = ()
     """Files that it reads without being told, such as a network next to the program: games with other ones are played
     anew.
@@ -142,10 +142,10 @@ class Ladder(Section):
         names = [engine.name for engine in self.engines]
         if len(set(names)) < len(names):
             raise ValueError("two of the engines have the same name")
-        for protocol, game, size in (("uci", "chess", 8), ("nboard", "othello", 8)):
-            speaks = [engine.name for engine in self.engines if engine.protocol == protocol]
-            if speaks and (self.game, self.options.get("size", size)) != (game, size):
-                raise ValueError(f"{speaks[0]}: by {protocol}, engines play only {game} on {size} x {size} points here")
+        for engine in self.engines:
+            only = {"uci": "chess", "nboard": "othello"}.get(engine.protocol, self.game)
+            if only != self.game:
+                raise ValueError(f"{engine.name}: by {engine.protocol}, engines play only {only} here")
         if all(rung.elo is None for engine in self.engines for rung in engine.rungs):
             raise ValueError("none of the rungs has an elo, and the scale needs one")
         rungs = {rung_name(engine, rung) for engine in self.engines for rung in engine.rungs}

@@ -60,7 +60,8 @@ def make_rungs(ladder: Ladder, game: Game) -> tuple[list[Rung], list[SkippedEngi
     rungs, skipped = list[Rung](), list[SkippedEngine]()
     for engine in ladder.engines:
         command = _find_command(engine)
-        lacking = {key: value for key, value in engine.needs.items() if game.options.get(key) != value}
+        needs = {"size": 8, **engine.needs} if engine.protocol == "nboard" else engine.needs  # no other has a board
+        lacking = {key: value for key, value in needs.items() if game.options.get(key) != value}
         if lacking:
             wanted = ", ".join(f"{key}: {value}" for key, value in lacking.items())
             skipped.append(SkippedEngine(name=engine.name, reason=f"plays only games with {wanted}"))

@@ -380,7 +380,8 @@ def check_games(
     if record.core_hours and here:  # evaluations per second of a core
         ratio = record.positions * evaluations / max(1, moves) / (3600 * record.core_hours) / here
     is_alike = describe_machine()["processor"] == record.machine.get("processor")
-    if is_alike and record.machine.get("gpus", "0") == "0" and ratio > FASTEST:
+    played_there = not settings.distributed.enabled and record.machine.get("gpus", "0") == "0"
+    if is_alike and played_there and ratio > FASTEST:
         problems.append(f"its cores played {ratio:.1f} times as fast as this machine, which is of the same kind")
     distance = float(np.mean([distance for agreement in found if (distance := agreement.distance) is not None] or 1.0))
     text = (

@@ -203,16 +203,16 @@ def test_a_clock_that_is_no_number_is_named(copy: Path, folder: Path, capsys: py
 def test_a_clock_that_stood_still_while_games_were_entered_is_refused(
     copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Of 150 seconds the clock counts 16, as if the run was interrupted; but games and models came all the time.
     with closing(sqlite3.connect(copy / "run.db")) as db:
-        times = [time for (time,) in db.execute("SELECT time FROM batches ORDER BY time")]
-    # Two minutes, of which the clock counts a tenth, as if it was interrupted; but games came all the time.
-    change_times(copy, 120 / (times[-1] - times[0]))
-    with closing(sqlite3.connect(copy / "run.db")) as db:
-        rows = [row for (row,) in db.execute("SELECT rowid FROM batches ORDER BY time")]
-    for number, row in enumerate(rows):
-        sql(copy, "UPDATE batches SET time = ? WHERE rowid = ?", times[0] + 120 * number / (len(rows) - 1), row)
-    factor = 12 / read_record(copy).seconds
-    change_reports(copy, lambda report: report.update(seconds=report["seconds"] * factor))
+        entered = {
+            table: [row for (row,) in db.execute(f"SELECT rowid FROM {table} ORDER BY time")]
+            for table in ("models", "batches", "iterations")
+        }
+    for table, rows in entered.items():
+        for number, row in enumerate(rows, 1):
+            sql(copy, f"UPDATE {table} SET time = ? WHERE rowid = ?", 1e9 + 150 * number / len(rows), row)
+    change_reports(copy, lambda report: report.update(seconds=2.0 * report["iteration"]))
     forge(copy, seconds=12.0)
     code, reasons = checked(copy, folder, capsys)
     assert code == 1 and "games and models were entered for" in " ".join(reasons["clock"])
@@ -309,9 +309,12 @@ def test_times_that_were_edited_everywhere_are_refused(
     change_reports(copy, shorten)
     change_times(copy, 1 / 1000)
     record = read_record(copy)
-    forge(copy, seconds=record.seconds / 1000, core_hours=record.core_hours / 1000)
+    here = record.machine | {"gpus": "0"}
+    forge(copy, seconds=record.seconds / 1000, core_hours=record.core_hours / 1000, machine=here)
     code, reasons = checked(copy, folder, capsys)
     assert code == 1 and "times as fast as this machine" in reasons["games"][0]
+    forge(copy, machine=here | {"gpus": "1"})
+    assert "games" not in checked(copy, folder, capsys)[1], "nothing is known of its speed"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +338,7 @@ def test_core_hours_that_the_books_or_the_machine_contradict_are_refused(copy: P
     hours = read_record(copy).core_hours
     forge(copy, core_hours=2 * hours)
     assert "and the ledger" in clock_problems(copy, core_hours=hours)
-    forge(copy, core_hours=1000 * hours)
+    forge(copy, core_hours=1000 * hours, machine={"cores": "1"})
     assert "more than its cores have in that time" in clock_problems(copy, core_hours=1000 * hours)
     forge(copy, core_hours=hours, machine={})
     assert "the record's machine has no cores" in clock_problems(copy)

@@ -67,9 +67,10 @@ def test_a_go_engine_without_lines_is_told_the_board_and_no_engine_is_asked_for_
     with pytest.raises(ConfigError, match="mine: by uci, engines play only chess"):
         load_ladder(write(tmp_path, uci))
     nboard = {**ENGINE, "protocol": "nboard", "send": []}
-    with pytest.raises(ConfigError, match="by nboard, engines play only othello on 8 x 8"):
-        load_ladder(write(tmp_path, nboard, game="othello", options={"size": 6}))
-    assert load_ladder(write(tmp_path, nboard, game="othello"))
+    with pytest.raises(ConfigError, match="mine: by nboard, engines play only othello"):
+        load_ladder(write(tmp_path, nboard))
+    _, (skipped,) = make_rungs(load_ladder(write(tmp_path, nboard, game="othello")), example("othello", size=6))
+    assert skipped.reason == "plays only games with size: 8"
 
 
 def test_installed_engines_become_players_by_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
