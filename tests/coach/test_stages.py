@@ -1,5 +1,6 @@
 """The stages of a run on smaller boards: which they are, which are left, and which no network can learn together."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from keima.coach.stages import Stage, begin_run_folder, check_growth, check_stag
 from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.games import load_game
-from tests.own_game import example
 from tests.small_run import NETWORK, small_settings
 
 GO = {"name": "go", "options": {"size": 9, "komi": 7.0}, "smaller": ["size=5 komi=24.5@0.1", "size=7@0.3"]}
@@ -129,7 +129,8 @@ def test_every_architecture_learns_go_on_all_boards_together(kind: str) -> None:
     assert explain_misfit(load_game("go", size=5), load_game("go", size=9), arguments) == ""
 
 
-@pytest.mark.medium
 def test_a_game_whose_moves_are_not_points_has_weights_for_each_board() -> None:
-    small, large = (example("three_player_connect_four", rows=rows, columns=4, winning=3) for rows in (4, 5))
+    large = load_game("connect_four")
+    planes, height, width = large.observation_shape
+    small = replace(large, observation_shape=(planes, height - 1, width))
     assert "moves are not points of its board" in explain_misfit(small, large, NETWORK)
