@@ -19,6 +19,8 @@ from keima.config.sections.ray import RaySettings
 from keima.config.sections.slurm import SlurmSettings
 from keima.config.sections.workers import WorkerSettings
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
+from keima.play.rating.ladder_file import Ladder, LadderEngine, PlayedMatch, RungSettings
+from keima.play.speedrun.target import Target
 from keima.ppo.settings import TraderSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,6 +100,7 @@ COMMENTED: dict[
     "distributed.ray": (RaySettings, {}),
     "distributed.crowd": (CrowdSettings, {}),
 }
+APART = ("distributed.defaults", "distributed.workers", "engines", "rungs", "matches")  # with tables of their own
 PAGE_START = """\
 # Settings
 
@@ -107,6 +110,15 @@ in one file. This page is made by `tools/settings_page.py` from the descriptions
 """
 PPO_START = "These are the settings of `keima ppo --config FILE`. Each has a flag, such as `--learning-rate-actor`.\n"
 BIG_START = "`keima big-learner` adds this section to an experiment. Each setting has a flag, such as `--batch-size`.\n"
+LADDER_START = """\
+A ladder for `keima rate --ladder FILE` says which engines rate a network, how each is started, and how strong it is, as
+the [shipped ones](../keima/shipped/ladders) do. `tools/measure_ladder.py FILE` has the engines play each other, for the
+file's `matches`.
+"""
+TARGET_START = """\
+A target for `keima speedrun FILE` says what is trained and how strong it must become, as the
+[shipped ones](../keima/shipped/targets) do.
+"""
 
 
 def main() -> None:
@@ -226,6 +238,11 @@ def page_text() -> str:
     lines += ["## keima ppo", "", PPO_START, *table_of(TraderSettings, "")]
     lines += ["## keima big-learner", "", BIG_START]
     lines += table_of(BigLearnerSettings, "big_learner.")
+    lines += ["## keima rate", "", LADDER_START, *table_of(Ladder, "")]
+    parts: dict[str, type[BaseModel]] = {"engines": LadderEngine, "engines.rungs": RungSettings, "matches": PlayedMatch}
+    for title, kind in parts.items():
+        lines += [f"### {title}", "", *table_of(kind, "")]
+    lines += ["## keima speedrun", "", TARGET_START, *table_of(Target, "")]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -240,7 +257,7 @@ def table_rows(section: type[BaseModel], above: str) -> Iterator[str]:
     for name, field in section.model_fields.items():
         key = above + name
         inner = section_in(field.annotation)
-        if inner and key not in ("distributed.defaults", "distributed.workers", *COMMENTED):
+        if inner and key not in (*APART, *COMMENTED):
             yield from table_rows(inner, f"{key}.")
         elif not field.exclude or name == "hosts":
             default = "required" if field.is_required() else f"`{yaml_value(default_of(field))}`"
@@ -289,7 +306,7 @@ def meaning(section: type[BaseModel], name: str) -> str:
 
 def default_of(field: FieldInfo) -> Any:
     """Return the default of a field; None if it is required."""
-    return None if field.is_required() else field.get_default()
+    return None if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def yaml_value(value: Any) -> str:
