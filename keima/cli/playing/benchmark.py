@@ -35,7 +35,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,15 @@ def measure_by_return(
     return code
 
 
+@contextmanager
+def naming_opponents() -> Iterator[None]:
+    """Name the option of the opponents in a ValueError of the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"--opponents: {error}") from error
+
+
 def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
     """Return the network's opponents, the weakest first.
 
@@ -421,7 +431,8 @@ def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespa
         ValueError: one that is named is not there.
         EngineFailed: Stockfish cannot be used.
     """
-    rungs = build_ladder(game, arguments.opponents or ())
+    with naming_opponents():
+        rungs = build_ladder(game, arguments.opponents or ())
     wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
     if game.name == "chess" and wanted:
         path = arguments.stockfish or find_program("stockfish")
@@ -435,7 +446,8 @@ def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespa
     if game.name == "go":
         rungs += make_go_entrants(game, choose_go_engines(arguments.opponents, console))
     if arguments.opponents:
-        rungs = select_entrants(rungs, arguments.opponents, game.name)
+        with naming_opponents():
+            rungs = select_entrants(rungs, arguments.opponents, game.name)
     if arguments.against_version:
         rungs += make_version_entrants(
             arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm

@@ -80,11 +80,10 @@ def parse_baseline(game: Game, name: str) -> tuple[str, int]:
     try:
         most = MOST_PLAYOUTS if kind == "mcts" else max_alpha_beta_depth(game)
     except ValueError as error:
-        raise ValueError(f"--opponents: {name}: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
     if not re.fullmatch(r"[1-9]\d{0,8}", number) or int(number) > most:
         raise ValueError(
-            f"--opponents: there is no {name!r} in {game.name}: give {kind}:{BASELINES[kind]} with a number from 1 to "
-            f"{most}"
+            f"there is no {name!r} in {game.name}: give {kind}:{BASELINES[kind]} with a number from 1 to {most}"
         )
     return kind, int(number)
 
@@ -212,5 +211,5 @@ def select_entrants(rungs: Sequence[Entrant], names: Sequence[str], game: str) -
                 if theirs == game
                 else f"{who} plays {theirs}, and this network plays {game}"
             )
-            raise ValueError(f"--opponents: {why}; there are {', '.join(known)}, mcts:PLAYOUTS and alphabeta:DEPTH")
+            raise ValueError(f"{why}; there are {', '.join(known)}, mcts:PLAYOUTS and alphabeta:DEPTH")
     return [rung for rung in rungs if rung.name in names]
