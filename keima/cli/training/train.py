@@ -293,8 +293,9 @@ def print_summary(run_dir: Path, end: RunEnd, *, flag: str) -> None:
     console.rule(style="dim") if width > 40 else None
     if end.report and end.report.evaluation:
         search = describe_match_search(end.coach.settings.search, end.report.evaluation.num_simulations)
-        for sentence in strength_sentences(end.report.evaluation):
-            console.print(f"{sentence} ({search}).", soft_wrap=True)
+        sentences = strength_sentences(end.report.evaluation)
+        for sentence in (*sentences, *[f"Measured with {search}"] * bool(sentences)):
+            console.print(f"{sentence}.", soft_wrap=True)
     if not end.report and not end.stopped:
         console.print(
             "The run had reached its limit before: --hours, --minutes or --iterations give it more, in total."
