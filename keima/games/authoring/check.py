@@ -341,7 +341,8 @@ def check_game_once(name: str, options: dict[str, Any], *, say: Callable[[str], 
     mark = CHECKED_FOLDER / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
     if mark.exists():
         return
-    say(f"checking the rules of {stem_of(name)}, once on this machine")
+    which = f" with {', '.join(f'{option}: {value}' for option, value in options.items())}" if options else ""
+    say(f"checking the rules of {stem_of(name)}{which}, once on this machine")
     report = examine_in_process(str(path_of(name)), options, games=8, seconds=seconds, contract_only=True)
     if report.broken:
         raise GameDoesNotAnswer(report.broken)

@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from keima.base.run_folder import find_board_folder
 from keima.data.ledger import read_ledger
 
 MODEL_MAGIC = b"KEIMAMD\n"  # of transfer files
@@ -46,7 +47,9 @@ def find_run_model(run: Path, version: int | None) -> Path:
     with read_ledger(run) as ledger:
         rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
     if not rows:
-        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
+        board = find_board_folder(run)
+        hint = "" if board == run else f"; it is still on a smaller board, in {board}"
+        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}{hint}")
     if not rows[-1].path:
         raise ValueError(
             f"{run} no longer has the file of model {version}: run.keep_models keeps some of the older ones"
