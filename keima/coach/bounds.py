@@ -106,14 +106,15 @@ class Bounds:
 
     def share_done(self, iteration: int) -> float:
         """Return the completed share of the whole run, for schedules; 0 without limits."""
-        by_iterations = iteration / self.iterations if self.iterations else 0.0
-        by_minutes = self.seconds() / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
-        return min(1.0, max(by_iterations, by_minutes))
+        return self._share(iteration, self.seconds())
 
     def share_of_part(self, iteration: int) -> float:
         """Return the share of the whole run that its present board has taken so far."""
+        return self._share(iteration, self._seconds_here())
+
+    def _share(self, iteration: int, seconds: float) -> float:
         by_iterations = iteration / self.iterations if self.iterations else 0.0
-        by_minutes = self._seconds_here() / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
+        by_minutes = seconds / 60 / self.schedule_minutes if self.schedule_minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
     def _seconds_here(self) -> float:

@@ -261,7 +261,7 @@ def forecast_end(
         seconds: how long it runs in all, which need not be how long it was to run when it measured.
         laws: of its game, where earlier runs have measured them.
     """
-    end = {"compute": before + count_compute(positions_at(rows, seconds), points), "share": 1.0 if decays else 0.0}
+    end = {"compute": compute_at(rows, seconds, points=points, before=before), "share": 1.0 if decays else 0.0}
     found = {}
     for name, each in measured.items():
         law = (laws or {}).get(name) or make_law(name, mean_plies(rows))
@@ -344,6 +344,11 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
 def count_compute(positions: float, points: int) -> float:
     """Return the compute of so many positions on a board of so many points."""
     return positions / (POSITIONS_PER_POINT * points)
+
+
+def compute_at(rows: Sequence[Mapping[str, Any]], seconds: float, *, points: int, before: float) -> float:
+    """Return the compute that a run will have taken by then, with that ``before`` on smaller boards."""
+    return before + count_compute(positions_at(rows, seconds), points)
 
 
 def count_earlier_compute(run_dir: Path) -> float:

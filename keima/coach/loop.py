@@ -37,13 +37,12 @@ from keima.coach.forecast import (
     UNREADABLE,
     Law,
     add_forecast,
-    count_compute,
+    compute_at,
     count_earlier_compute,
     find_gains,
     find_law_of_run,
     forecast_end,
     keep_for_forecast,
-    positions_at,
     read_elo_results,
     read_measurements,
 )
@@ -431,8 +430,9 @@ class Coach:
         law = find_law_of_run(measured, rows, self._laws)
         if law is None:
             return add_forecast(evaluated, expected)
-        compute, machines = before + count_compute(positions_at(rows, seconds), points), self.settings.distributed
-        gains = find_gains(law, compute, hours=seconds / 3600, machines=machines.machine_count)
+        compute = compute_at(rows, seconds, points=points, before=before)
+        machines = self.settings.distributed.machine_count
+        gains = find_gains(law, compute, hours=seconds / 3600, machines=machines)
         return add_forecast(evaluated, expected, gains=gains)
 
     def save(self) -> None:

@@ -90,9 +90,7 @@ def check_stages(stages: Sequence[Stage]) -> None:
     Raises:
         ValueError: it does not; the message says why.
     """
-    games = []
-    for stage in stages:
-        games.append(load_game(stage.settings.game.name, **stage.settings.game.options))
+    games = [load_game(stage.settings.game.name, **stage.settings.game.options) for stage in stages]
     arguments = stages[-1].settings.network.arguments()
     for smaller, larger in pairwise(games):
         if smaller.height * smaller.width >= larger.height * larger.width:

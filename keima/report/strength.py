@@ -62,7 +62,7 @@ def forecast_texts(measured: Mapping[str, Any], prefix: str = "") -> list[str]:
         for what in ("hour", "machine")
         if (value := measured.get(f"{prefix}gain_of_{what}")) is not None
     ]
-    return [", ".join((each, *more)) if number == 0 else each for number, each in enumerate(expected)]
+    return [", ".join([*expected[:1], *more]), *expected[1:]] if expected else []
 
 
 def strength_pairs(evaluation: EvaluationReport) -> list[str]:

@@ -189,7 +189,7 @@ def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> N
     rungs = build_ladder(CHESS)
     assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]
     assert [rung.name for rung in select_entrants(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
-    with pytest.raises(ValueError, match="there is no 'gready' here; there are random, greedy"):
+    with pytest.raises(ValueError, match=r"^there is no 'gready' here; there are random, greedy"):
         select_entrants(rungs, ["gready"], "chess")
     for name, game, reason in (
         ("gnugo:10", "chess", "GNU Go plays go, and this network plays chess; there are random, greedy"),
@@ -197,7 +197,7 @@ def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> N
         ("stockfish-1700", "go", "Stockfish plays chess, and this network plays go; there are random"),
         ("stockfish-1700", "chess", "there is no 'stockfish-1700' here"),
     ):
-        with pytest.raises(ValueError, match=f"{reason}"):
+        with pytest.raises(ValueError, match=f"^{reason}"):
             select_entrants(rungs, [name], game)
 
 
@@ -224,7 +224,7 @@ def test_opponents_that_know_only_the_rules_play_every_game_for_two() -> None:
     ],
 )
 def test_an_opponent_that_cannot_play_is_refused_with_the_remedy(game: Game, name: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"{reason}"):
+    with pytest.raises(ValueError, match=f"^{reason}"):
         build_ladder(game, [name])
 
 

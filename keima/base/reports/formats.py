@@ -32,6 +32,11 @@ def game_title(name: str, options: Mapping[str, Any]) -> str:
     return str(options["game"]) if name == "openspiel" else stem_of(name)
 
 
+def format_options(options: Mapping[str, Any]) -> str:
+    """Return a game's options in words: size: 9, komi: 7.0."""
+    return ", ".join(f"{name}: {value}" for name, value in options.items())
+
+
 def format_count(number: float) -> str:
     """Return a count in at most six characters: 9,999, 12.3k, 4.56M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -101,6 +101,7 @@ from rich.console import Console
 from keima.base.reports.formats import (
     Column,
     format_elo,
+    format_options,
     format_percent,
     format_score,
     game_title,
@@ -177,7 +178,7 @@ def rate_network(arguments: argparse.Namespace, console: Console) -> int:
 
 def options_text(options: Mapping[str, Any]) -> str:
     """Return a game's options in words."""
-    return f" with {', '.join(f'{name}: {value}' for name, value in options.items())}" if options else ""
+    return f" with {format_options(options)}" if options else ""
 
 
 def print_json(playable: PlayableNetwork, network: NetworkSpec, content: Mapping[str, Any]) -> None:

@@ -101,7 +101,7 @@ from keima.cluster.players import find_players_elsewhere
 from keima.coach.forecast import (
     Law,
     Measurement,
-    count_compute,
+    compute_at,
     count_earlier_compute,
     find_law_of_run,
     forecast_end,
@@ -268,7 +268,7 @@ def show_run(arguments: argparse.Namespace) -> int:
         for line in list_remarks(
             law,
             hours=whole / 3600,
-            compute=before + count_compute(positions_at(rows, whole), points),
+            compute=compute_at(rows, whole, points=points, before=before),
             machines=settings.distributed.machine_count,
         ):
             print(line)

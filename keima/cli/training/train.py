@@ -292,9 +292,11 @@ def print_summary(run_dir: Path, end: RunEnd, *, flag: str) -> None:
     width = shutil.get_terminal_size().columns
     console.rule(style="dim") if width > 40 else None
     if end.report and end.report.evaluation:
-        search = describe_match_search(end.coach.settings.search, end.report.evaluation.num_simulations)
         sentences = strength_sentences(end.report.evaluation)
-        for sentence in (*sentences, *[f"Measured with {search}"] * bool(sentences)):
+        if sentences:
+            search = describe_match_search(end.coach.settings.search, end.report.evaluation.num_simulations)
+            sentences.append(f"Measured with {search}")
+        for sentence in sentences:
             console.print(f"{sentence}.", soft_wrap=True)
     if not end.report and not end.stopped:
         console.print(

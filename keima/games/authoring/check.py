@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keima.base.reports.formats import format_options
 from keima.compilation.sources import imported_sources
 from keima.config.own_modules import path_of, stem_of
 from keima.games import CHANCE, Game, load_game
@@ -341,7 +342,7 @@ def check_game_once(name: str, options: dict[str, Any], *, say: Callable[[str], 
     mark = CHECKED_FOLDER / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
     if mark.exists():
         return
-    which = f" with {', '.join(f'{option}: {value}' for option, value in options.items())}" if options else ""
+    which = f" with {format_options(options)}" if options else ""
     say(f"checking the rules of {stem_of(name)}{which}, once on this machine")
     report = examine_in_process(str(path_of(name)), options, games=8, seconds=seconds, contract_only=True)
     if report.broken:

@@ -26,8 +26,8 @@ OPENINGS = (9, 8)  # games of the network with itself: from openings of 0 to 7 r
 BOOK_PLIES = 12  # positions with fewer stones are in the book with all their moves
 BANDS = ((0, BOOK_PLIES - 1), (BOOK_PLIES, 23), (24, 41))  # plies
 
-
 OnProgress = Callable[[str], None]
+Chosen = dict[bytes, tuple[tuple[int, ...], int]]  # by the state: the moves to it, and the action there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,30 +145,36 @@ def find_own_positions(
         least: so many positions, as far as new openings lead to new ones.
         on_progress: is told what is done.
     """
-    count, lengths = OPENINGS
-    chosen: dict[bytes, tuple[tuple[int, ...], int]] = {}  # by the state: the moves to it, and the action there
-    known = -1
+    chosen: Chosen = {}
     for turn in itertools.count():
+        known = len(chosen)
+        _play_own_games(game, player, chosen, seed=seed, turn=turn, on_progress=on_progress)
         if len(chosen) >= least or len(chosen) == known:
             break
-        known, name = len(chosen), ("own games", *((turn,) if turn else ()))
-        moves = [
-            opening
-            for plies in range(lengths)
-            for opening in draw_opening_moves(game, count, plies, seed_stream(seed, *name, plies)).tolist()
-        ]
-        states = np.stack([_play_moves(game, opening) for opening in moves])
-        while len(rows := np.flatnonzero([not game.terminal(state) for state in states])):
-            on_progress(f"games with itself: {len(chosen):,} positions")
-            for row, action in zip(rows.tolist(), player.choose(states[rows]).tolist(), strict=True):
-                chosen.setdefault(states[row].tobytes(), (tuple(moves[row]), action))
-                game.play(states[row], action)
-                moves[row].append(action)
     return OwnPositions(
         positions=solve_positions(game, [played for played, _ in chosen.values()], on_progress),
         plies=np.array([len(played) for played, _ in chosen.values()]),
         actions=np.array([action for _, action in chosen.values()], np.int32),
     )
+
+
+def _play_own_games(
+    game: Game, player: Player, chosen: Chosen, *, seed: int, turn: int, on_progress: OnProgress
+) -> None:
+    """Let a player play against itself from the openings of this turn, and enter the new positions."""
+    (count, lengths), name = OPENINGS, ("own games", turn) if turn else ("own games",)
+    moves = [
+        opening
+        for plies in range(lengths)
+        for opening in draw_opening_moves(game, count, plies, seed_stream(seed, *name, plies)).tolist()
+    ]
+    states = np.stack([_play_moves(game, opening) for opening in moves])
+    while len(rows := np.flatnonzero([not game.terminal(state) for state in states])):
+        on_progress(f"games with itself: {len(chosen):,} positions")
+        for row, action in zip(rows.tolist(), player.choose(states[rows]).tolist(), strict=True):
+            chosen.setdefault(states[row].tobytes(), (tuple(moves[row]), action))
+            game.play(states[row], action)
+            moves[row].append(action)
 
 
 def play_perfect_player(game: Game, player: Player, *, seed: int, games: int) -> PerfectGames:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
+from keima.base.reports.formats import format_options
 from keima.games import Game
 from keima.play.arena.ladder import find_program
 from keima.play.arena.match_benchmark import Entrant
@@ -60,11 +61,11 @@ def make_rungs(ladder: Ladder, game: Game) -> tuple[list[Rung], list[SkippedEngi
     rungs, skipped = list[Rung](), list[SkippedEngine]()
     for engine in ladder.engines:
         command = _find_command(engine)
-        needs = {"size": 8, **engine.needs} if engine.protocol == "nboard" else engine.needs  # no other has a board
+        needs = {"size": 8, **engine.needs} if engine.protocol == "nboard" else engine.needs  # it knows no other board
         lacking = {key: value for key, value in needs.items() if game.options.get(key) != value}
         if lacking:
-            wanted = ", ".join(f"{key}: {value}" for key, value in lacking.items())
-            skipped.append(SkippedEngine(name=engine.name, reason=f"plays only games with {wanted}"))
+            reason = f"plays only games with {format_options(lacking)}"
+            skipped.append(SkippedEngine(name=engine.name, reason=reason))
         elif command is None:
             looked = engine.path or " or ".join(engine.programs)
             reason = f"there is no program {looked} here"
