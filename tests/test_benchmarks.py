@@ -1,6 +1,7 @@
 """What all benchmarks share (benchmarks/harness.py), and what each of them has."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Parser, Report, divide_rounds, find_median, measure_rate, measure_rates, take_turns
+from benchmarks.strength.growth_fit import RatedModel, fit_growth
 from keima.config.flags import whole
 from tests.sources import ROOT, python_files
 
@@ -85,3 +87,35 @@ def test_each_benchmark_is_in_the_table_and_the_table_names_no_other() -> None:
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_each_benchmark_has_the_harness_s_command_line(path: Path) -> None:
     assert path.name in PARTS or "Parser(__doc__" in path.read_text(encoding="utf-8")
+
+
+def test_the_law_of_growth_is_found_again_in_models_that_follow_it() -> None:
+    def strength(positions: float, simulations: int, size: float, begins: float, slope: float) -> float:
+        compute = positions / begins * (simulations / 64) ** 0.4 * (size / (3 * 32**2)) ** 0.2
+        return 800 + slope * (1 - 0.9 ** math.log2(compute)) / (1 - 0.9)
+
+    models = [
+        RatedModel(
+            game=game,
+            run=f"{game}-{simulations}-{size}",
+            points=49,
+            plies=30.0,
+            simulations=simulations,
+            size=size,
+            positions=49 * positions,
+            elo=strength(positions, simulations, size, begins, slope),
+        )
+        for game, begins, slope in (("hex", 300.0, 200.0), ("go", 700.0, 350.0))
+        for simulations, size in ((64, 3072.0), (32, 3072.0), (64, 512.0))
+        for positions in (400, 1_600, 6_400, 25_600)
+    ]
+    growth = fit_growth(models)
+    shared = growth.of_simulations.value, growth.of_size.value, growth.lasting.value
+    assert shared == pytest.approx((0.4, 0.2, 0.9), rel=1e-3)
+    assert [(each.game, each.begins.value, each.slope.value) for each in growth.games] == [
+        ("go", pytest.approx(700, rel=1e-3), pytest.approx(350, rel=1e-3)),
+        ("hex", pytest.approx(300, rel=1e-3), pytest.approx(200, rel=1e-3)),
+    ]
+    assert growth.scatter < 1
+    with pytest.raises(ValueError, match="two runs"):
+        fit_growth(models[:3])

@@ -9,8 +9,10 @@ that the table of runs below names. As many runs go on side by side as the machi
 of all runs of a game, from a sixteenth on, play each other with the same number of simulations, and one
 maximum-likelihood fit rates them, with the random player at 0.
 
-Compute is simulations of self-play x multiply-accumulates of a position's evaluation by the residual blocks
-(18 x blocks x channels^2 x points), so that it does not depend on how busy or fast a machine is.
+The law of ``keima/coach/forecast.py`` is fitted to the models above 400 Elo by least squares, with a beginning and a
+slope of its own for each game, and the same lasting share, weight of simulations and weight of the network's size for
+all. Strength is a function of positions, not of time, so it does not matter how busy or fast the machine is. Margins
+are 95 %, by leaving out one run at a time (the jackknife; models of one run are not independent).
 
 Runs and matches are in --folder; what is finished is not repeated, so Ctrl-C loses little.
 """
@@ -29,10 +31,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report
+from benchmarks.strength.growth_fit import RatedModel, fit_growth
 from benchmarks.strength.short_runs import Players, ShortRun, train_side_by_side
 from keima.base.files import write_atomically
 from keima.base.random import seed_stream
-from keima.coach.proposal import propose_settings, proposed_config, simulations_per_move
+from keima.coach.forecast import mean_plies
+from keima.coach.proposal import points_of, propose_settings, proposed_config
 from keima.config.flags import number, whole
 from keima.config.load import apply_overrides
 from keima.config.sections.training import TrainingSettings
@@ -55,6 +59,7 @@ RUNS = (  # blocks, channels, simulations, seed
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which its models are rated
 NEIGHBOURS = 2  # a model plays so many next ones of its run, and that of the next run at the same share
 MATCH_SIMULATIONS = 64
+FITTED_FROM = 400.0  # Elo: weaker networks grow faster
 EXAMINING_SECONDS = 20.0
 
 
@@ -81,7 +86,6 @@ class Point:
     version: int
     share: float  # of the run's positions
     positions: int  # played so far
-    compute: float  # multiply-accumulates
     elo: float = math.nan
     margin: float = math.inf
 
@@ -131,17 +135,13 @@ def list_points(run: ShortRun) -> Iterator[Point]:
     rows = [row for row in run.rows() if row["learner"]]
     if not rows:
         return
-    settings, game = run.settings(), run.game()
-    blocks = settings.network.blocks * settings.network.channels**2
-    per_position = simulations_per_move(settings.search.model_dump()) * 18 * game.height * game.width * blocks
     taken = set[int]()
     for share in SHARES:
         wanted = share * rows[-1]["total_positions"]
         row = min(rows, key=lambda row: abs(row["total_positions"] - wanted))
         if row["model_version"] not in taken:
             taken.add(row["model_version"])
-            positions = row["total_positions"]
-            yield Point(run.name, row["model_version"], share, positions, positions * per_position)
+            yield Point(run.name, row["model_version"], share, row["total_positions"])
 
 
 def list_pairings(points: list[list[Point]]) -> Iterator[tuple[Point, Point | None]]:
@@ -182,6 +182,42 @@ def rate_game(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: boo
     ]
 
 
+def describe_models(name: str, trials: Sequence[Trial], folder: Path, points: Sequence[Point]) -> Iterator[RatedModel]:
+    """Yield the models of a game that the law is fitted to."""
+    size = points_of(_load_game(name))
+    for trial in trials:
+        run = trial.run(folder)
+        for point in points:
+            if point.run == run.name and point.elo > FITTED_FROM:
+                yield RatedModel(
+                    game=name,
+                    run=run.name,
+                    points=size,
+                    plies=mean_plies(run.rows()),
+                    simulations=trial.simulations,
+                    size=trial.blocks * trial.channels**2,
+                    positions=point.positions,
+                    elo=point.elo,
+                )
+
+
+def add_fit(report: Report, models: Sequence[RatedModel]) -> None:
+    """Fit the law, and print it."""
+    growth = fit_growth(models)
+    table = report.table(
+        f"Growth above {FITTED_FROM:.0f} Elo, scatter {growth.scatter:.0f} Elo",
+        *("game", "plies", "positions per point until random play is beaten", "margin"),
+        *("Elo of the first doubling", "margin", "for each ply"),
+    )
+    for each in growth.games:
+        begins, slope = each.begins, each.slope
+        table.add(each.game, each.plies, begins.value, begins.margin, slope.value, slope.margin, each.per_ply)
+    table = report.table("Of all games", "figure", "value", "margin")
+    table.add("share of a doubling's Elo that the next one has", growth.lasting.value, growth.lasting.margin)
+    table.add("exponent of the simulations", growth.of_simulations.value, growth.of_simulations.margin)
+    table.add("exponent of the network's size", growth.of_size.value, growth.of_size.margin)
+
+
 def main() -> None:
     """Train, play and print."""
     parser = Parser(__doc__)
@@ -201,13 +237,17 @@ def main() -> None:
         if not arguments.show:
             minutes = arguments.minutes
             train_side_by_side(list(in_turn), minutes, lambda run: write_settings(in_turn[run], folder, minutes))
-        columns = ("run", "share", "positions", "compute", "Elo", "margin")
+        columns = ("run", "share", "positions", "Elo", "margin")
         table = report.table(f"Elo over random, {MATCH_SIMULATIONS} simulations", *columns)
+        fitted = list[RatedModel]()
         for name, own in trials.items():
-            for point in rate_game(
-                name, [trial.run(folder) for trial in own], arguments.pairs, only_show=arguments.show
-            ):
-                table.add(point.run, point.share, point.positions, point.compute, point.elo, point.margin)
+            runs = [trial.run(folder) for trial in own]
+            points = rate_game(name, runs, arguments.pairs, only_show=arguments.show)
+            for point in points:
+                table.add(point.run, point.share, point.positions, point.elo, point.margin)
+            fitted.extend(describe_models(name, own, folder, points))
+        if len({model.run for model in fitted}) > 1:
+            add_fit(report, fitted)
 
 
 if __name__ == "__main__":
