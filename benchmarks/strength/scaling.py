@@ -20,10 +20,11 @@ Runs and matches are in --folder; what is finished is not repeated, so Ctrl-C lo
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -35,7 +36,9 @@ from benchmarks.strength.growth_fit import RatedModel, fit_growth
 from benchmarks.strength.short_runs import Players, ShortRun, train_side_by_side
 from keima.base.files import write_atomically
 from keima.base.random import seed_stream
-from keima.coach.forecast import mean_plies
+from keima.base.reports.intervals import Z
+from keima.coach.forecast import Measurement, count_compute, forecast_strength, make_law, mean_plies
+from keima.coach.planning import BEATEN_ELO
 from keima.coach.proposal import points_of, propose_settings, proposed_config
 from keima.config.flags import number, whole
 from keima.config.load import apply_overrides
@@ -60,6 +63,7 @@ SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which it
 NEIGHBOURS = 2  # a model plays so many next ones of its run, and that of the next run at the same share
 MATCH_SIMULATIONS = 64
 FITTED_FROM = 400.0  # Elo: weaker networks grow faster
+KNOWN_SHARE = 1 / 8  # of a run, from which its end is foretold
 EXAMINING_SECONDS = 20.0
 
 
@@ -93,6 +97,23 @@ class Point:
     def label(self) -> str:
         """Its name in matches."""
         return f"{self.run}:{self.version}"
+
+
+class Matches(NamedTuple):
+    """The models of the runs of a game, and the games between them."""
+
+    points: list[list[Point]]  # by run
+    results: list[PairResult]
+
+
+class Foretold(NamedTuple):
+    """What was foretold of a run's last model, Elo above that of an eighth, and what it reached."""
+
+    run: str
+    expected: float
+    margin: float
+    reached: float
+    reached_margin: float
 
 
 def _source_of(name: str) -> tuple[str, dict[str, Any]]:
@@ -154,8 +175,8 @@ def list_pairings(points: list[list[Point]]) -> Iterator[tuple[Point, Point | No
             yield from zip(reversed(own), reversed(points[(place + 1) % len(points)]), strict=False)
 
 
-def rate_game(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: bool) -> list[Point]:
-    """Play the matches that are still to play between the models of a game's runs, and return the rated models."""
+def play_matches(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: bool) -> Matches:
+    """Play the matches that are still to play between the models of a game's runs."""
     begun = {run.name: run for run in runs if run.rows()}
     points = [found for run in begun.values() if (found := list(list_points(run)))]
     kept = runs[0].folder / f"{name}-matches.json"
@@ -173,13 +194,49 @@ def rate_game(name: str, runs: Sequence[ShortRun], pairs: int, *, only_show: boo
             PairResult(first=names[0], second=names[1], wins=match.wins, draws=match.draws, losses=match.losses)
         )
         write_atomically(kept, json.dumps([asdict(result) for result in results]).encode())
-    ratings = rate_players(results, ANCHOR)
+    return Matches(points, results)
+
+
+def rate_points(matches: Matches) -> list[Point]:
+    """Return the models with their Elo over the random player."""
+    ratings = rate_players(matches.results, ANCHOR)
     return [
         replace(point, elo=rating.elo, margin=rating.margin)
-        for own in points
+        for own in matches.points
         for point in own
         if (rating := ratings.get(point.label)) and math.isfinite(rating.margin)
     ]
+
+
+def foretell_ends(game: Game, matches: Matches, plies: Mapping[str, float]) -> Iterator[Foretold]:
+    """Yield what the shipped law foretells of each run's end from its models until an eighth, and what it reached.
+
+    Args:
+        game: of the runs.
+        matches: between their models.
+        plies: the mean length of games, by run.
+    """
+    over_random = {point.label: point.elo for point in rate_points(matches)}
+    for own in matches.points:
+        early, end = [point for point in own if point.share <= KNOWN_SHARE], own[-1]
+        base = early[-1]
+        if end == base or over_random.get(base.label, 0.0) < BEATEN_ELO:  # before that, the law does not hold
+            continue
+        ratings = rate_players(matches.results, base.label)
+        measured = [
+            Measurement(
+                compute=count_compute(point.positions, points_of(game)),
+                share=point.share,
+                strength=ratings[point.label].elo,
+                error=ratings[point.label].margin / Z,
+            )
+            for point in early
+            if over_random.get(point.label, 0.0) >= BEATEN_ELO
+        ]
+        compute = count_compute(end.positions, points_of(game))
+        expected = forecast_strength(make_law("elo", plies[end.run]), measured, compute=compute, share=1.0)
+        reached = ratings[end.label]
+        yield Foretold(end.run, expected.strength, expected.margin, reached.elo, reached.margin)
 
 
 def describe_models(name: str, trials: Sequence[Trial], folder: Path, points: Sequence[Point]) -> Iterator[RatedModel]:
@@ -218,6 +275,19 @@ def add_fit(report: Report, models: Sequence[RatedModel]) -> None:
     table.add("exponent of the network's size", growth.of_size.value, growth.of_size.margin)
 
 
+def add_foretold(report: Report, foretold: Sequence[Foretold]) -> None:
+    """Print what was foretold and reached."""
+    columns = ("run", "foretold", "margin", "reached", "margin of it", "difference")
+    table = report.table(
+        "Elo above the model of an eighth, foretold by the shipped law from models until then", *columns
+    )
+    for each in foretold:
+        table.add(*each, each.reached - each.expected)
+    if foretold:
+        middle = median(abs(each.reached - each.expected) for each in foretold)
+        table.add("median without sign", None, None, None, None, middle)
+
+
 def main() -> None:
     """Train, play and print."""
     parser = Parser(__doc__)
@@ -239,15 +309,19 @@ def main() -> None:
             train_side_by_side(list(in_turn), minutes, lambda run: write_settings(in_turn[run], folder, minutes))
         columns = ("run", "share", "positions", "Elo", "margin")
         table = report.table(f"Elo over random, {MATCH_SIMULATIONS} simulations", *columns)
-        fitted = list[RatedModel]()
+        fitted, foretold = list[RatedModel](), list[Foretold]()
         for name, own in trials.items():
             runs = [trial.run(folder) for trial in own]
-            points = rate_game(name, runs, arguments.pairs, only_show=arguments.show)
+            matches = play_matches(name, runs, arguments.pairs, only_show=arguments.show)
+            points = rate_points(matches)
             for point in points:
                 table.add(point.run, point.share, point.positions, point.elo, point.margin)
             fitted.extend(describe_models(name, own, folder, points))
+            plies = {run.name: mean_plies(rows) for run in runs if (rows := run.rows())}
+            foretold.extend(foretell_ends(_load_game(name), matches, plies))
         if len({model.run for model in fitted}) > 1:
             add_fit(report, fitted)
+        add_foretold(report, foretold)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,19 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
 from keima.base.files import read_limited, sha256_hex, write_atomically
+from keima.compilation.sources import cache_folder
 from keima.games import Game
-from keima.paths import CACHE
+from keima.paths import CACHE, PACKAGE
 from keima.play.arena.players import AnyPlayerSpec, NetworkSpec
 
 RATINGS = CACHE / "ratings"
 MAX_BYTES = 10_000_000
 SEPARATORS = re.compile(r"[\s=,]")  # --weights=net.gz, setoption name EvalFile value net.nnue
 FORMAT = 1  # of the files, and of how games follow from their seeds
+# Whose code the games depend on.
+SEARCHES = tuple(
+    PACKAGE / "search" / name for name in ("move_search.py", "baselines/uct.py", "baselines/alpha_beta.py")
+)
 
 
 class StoredGames(BaseModel):
@@ -63,6 +68,7 @@ class GameCache:
         self._folder = folder or RATINGS
         self._about = {
             "format": FORMAT,
+            "searches": [cache_folder(path).name for path in SEARCHES],  # with digests of their sources
             "game": game.name,
             "options": game.options,
             "rules_version": game.rules_version,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import keima.play.rating.game_cache as game_cache
 from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.play.arena.players import GtpSpec, MctsSpec, NetworkSpec
@@ -33,6 +34,12 @@ def test_games_are_found_again_by_everything_that_they_depend_on(tmp_path: Path)
     assert make_cache(tmp_path, seed=2).read(OPPONENT) == []
     assert make_cache(tmp_path, weights=b"others").read(OPPONENT) == []
     assert make_cache(tmp_path).read(OPPONENT) != []
+
+
+def test_a_changed_search_plays_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cache(tmp_path).add(OPPONENT, batch(0))
+    monkeypatch.setattr(game_cache, "SEARCHES", game_cache.SEARCHES[1:])
+    assert make_cache(tmp_path).read(OPPONENT) == []
 
 
 def test_another_program_under_the_same_name_is_another_opponent(tmp_path: Path) -> None:
