@@ -57,7 +57,7 @@ GAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "einstein": ("games/einstein.py", {}),
 }
 RUNS = (  # blocks, channels, simulations, seed
-    (3, 32, 64, 1), (2, 16, 64, 1), (4, 48, 64, 1), (3, 32, 32, 1), (3, 32, 128, 1), (3, 32, 64, 2), (2, 16, 64, 2),
+    (3, 32, 64, 1), (2, 16, 64, 1), (4, 48, 64, 1), (3, 32, 32, 1), (3, 32, 128, 1), (3, 32, 64, 2),
 )  # fmt: skip
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of a run's positions, at which its models are rated
 NEIGHBOURS = 2  # a model plays so many next ones of its run, and that of the next run at the same share
