@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report
 from keima.base.reports.intervals import Z
-from keima.coach.forecast import count_earlier_compute, forecast_end, rate_versions, read_measurements
+from keima.coach.forecast import count_earlier_compute, forecast_end, make_laws, rate_versions, read_measurements
 from keima.config.flags import number
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
@@ -44,7 +44,8 @@ def compare_run(run: Path, after: float) -> Iterator[Line]:
     points = game.height * game.width
     before = count_earlier_compute(run)
     measured = read_measurements(early, known, points=points, seconds=seconds, decays=decays, before=before)
-    expected = forecast_end(measured, early, points=points, seconds=seconds, decays=decays, before=before)
+    laws = make_laws(game)
+    expected = forecast_end(measured, early, points=points, seconds=seconds, decays=decays, before=before, laws=laws)
     if "elo" in expected:
         base, newest = rate_versions(known)[-1][0], rate_versions(results)[-1][0]
         reached = rate_players(results, model_player_name(base))[model_player_name(newest)]

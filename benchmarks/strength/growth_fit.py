@@ -29,7 +29,7 @@ class RatedModel:
     game: str
     run: str
     points: int  # of the board
-    plies: float  # of a game, on average
+    plies: float  # of games between random players, on average
     simulations: int
     size: float  # blocks x channels^2
     positions: int  # played until then

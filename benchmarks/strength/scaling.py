@@ -20,7 +20,7 @@ Runs and matches are in --folder; what is finished is not repeated, so Ctrl-C lo
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -37,7 +37,7 @@ from benchmarks.strength.short_runs import Players, ShortRun, train_side_by_side
 from keima.base.files import write_atomically
 from keima.base.random import seed_stream
 from keima.base.reports.intervals import Z
-from keima.coach.forecast import Measurement, count_compute, forecast_strength, make_law, mean_plies
+from keima.coach.forecast import Measurement, count_compute, count_random_plies, forecast_strength, make_elo_law
 from keima.coach.planning import BEATEN_ELO
 from keima.coach.proposal import points_of, propose_settings, proposed_config
 from keima.config.flags import number, whole
@@ -208,14 +208,9 @@ def rate_points(matches: Matches) -> list[Point]:
     ]
 
 
-def foretell_ends(game: Game, matches: Matches, plies: Mapping[str, float]) -> Iterator[Foretold]:
-    """Yield what the shipped law foretells of each run's end from its models until an eighth, and what it reached.
-
-    Args:
-        game: of the runs.
-        matches: between their models.
-        plies: the mean length of games, by run.
-    """
+def foretell_ends(game: Game, matches: Matches) -> Iterator[Foretold]:
+    """Yield what the shipped law foretells of each run's end from its models until an eighth, and what it reached."""
+    law = make_elo_law(count_random_plies(game))
     over_random = {point.label: point.elo for point in rate_points(matches)}
     for own in matches.points:
         early, end = [point for point in own if point.share <= KNOWN_SHARE], own[-1]
@@ -234,14 +229,17 @@ def foretell_ends(game: Game, matches: Matches, plies: Mapping[str, float]) -> I
             if over_random.get(point.label, 0.0) >= BEATEN_ELO
         ]
         compute = count_compute(end.positions, points_of(game))
-        expected = forecast_strength(make_law("elo", plies[end.run]), measured, compute=compute, share=1.0)
+        expected = forecast_strength(law, measured, compute=compute, share=1.0)
         reached = ratings[end.label]
         yield Foretold(end.run, expected.strength, expected.margin, reached.elo, reached.margin)
 
 
 def describe_models(name: str, trials: Sequence[Trial], folder: Path, points: Sequence[Point]) -> Iterator[RatedModel]:
-    """Yield the models of a game that the law is fitted to."""
-    size = points_of(_load_game(name))
+    """Yield the models of a game that the law is fitted to; none where luck keeps all from beating random play."""
+    if max((point.elo for point in points), default=0.0) < BEATEN_ELO:
+        return
+    game = _load_game(name)
+    board, plies = points_of(game), count_random_plies(game)
     for trial in trials:
         run = trial.run(folder)
         for point in points:
@@ -249,8 +247,8 @@ def describe_models(name: str, trials: Sequence[Trial], folder: Path, points: Se
                 yield RatedModel(
                     game=name,
                     run=run.name,
-                    points=size,
-                    plies=mean_plies(run.rows()),
+                    points=board,
+                    plies=plies,
                     simulations=trial.simulations,
                     size=trial.blocks * trial.channels**2,
                     positions=point.positions,
@@ -317,8 +315,7 @@ def main() -> None:
             for point in points:
                 table.add(point.run, point.share, point.positions, point.elo, point.margin)
             fitted.extend(describe_models(name, own, folder, points))
-            plies = {run.name: mean_plies(rows) for run in runs if (rows := run.rows())}
-            foretold.extend(foretell_ends(_load_game(name), matches, plies))
+            foretold.extend(foretell_ends(_load_game(name), matches))
         if len({model.run for model in fitted}) > 1:
             add_fit(report, fitted)
         add_foretold(report, foretold)

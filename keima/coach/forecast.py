@@ -8,7 +8,7 @@ and once more as the learning rate decays:
 
 after compute c and a share p of the run. Compute is 1 where a network begins to beat a random player; there a doubling
 adds ``slope``, and each following one ``lasting`` times as much. The numbers were fitted to short runs of several games
-(``make_law``, by benchmarks/strength/scaling.py); what a run and earlier runs of the same game have measured refines
+(``make_laws``, by benchmarks/strength/scaling.py); what a run and earlier runs of the same game have measured refines
 them, by Bayesian linear regression.
 """
 
@@ -30,6 +30,7 @@ from keima.base.run_folder import list_smaller_boards
 from keima.config.load import load_settings
 from keima.data.ledger import Ledger, read_ledger
 from keima.evaluation.elo import PairResult, rate_players
+from keima.evaluation.match import RandomPlayer, play_match
 from keima.evaluation.strength import (
     ANCHOR,
     find_first_to_beat_anchor,
@@ -40,6 +41,7 @@ from keima.games import Game, load_game
 
 UNKNOWN_OFFSET = 1e4  # standard deviation of the offset: nothing is known about it beforehand
 RECENT_ITERATIONS = 5  # whose speed is expected to last
+RANDOM_PAIRS = 16  # of random games
 
 
 UNREADABLE = (ValueError, OSError, LookupError, TypeError, sqlite3.Error)  # of a damaged run, or of another version
@@ -75,23 +77,39 @@ class Forecast:
     margin: float
 
 
-# A network beats the random player, who then scores 1 %, after so many positions per point of the board: 200 in Go and
-# 450 in Hex on 7 x 7, 380 in Connect Four, 970 in Othello on 6 x 6.
-POSITIONS_PER_POINT = 430
-# Elo for the first doubling and each ply of a game, and at most: 100 in Connect Four (21 plies), 207 in Othello on
-# 6 x 6 (32), 406 in Hex (42) and 425 in Go (60) on 7 x 7; more on larger boards. In a longer run of Hex, 180 remained
-# after four doublings. A decaying learning rate had no visible effect.
-ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 8.0, 700.0, 0.35, 0.82
+# A network beats the random player, who then scores 1 %, after so many positions per point of the board: 140 in Gomoku
+# on 9 x 9, 320 in Go and 490 in Hex on 7 x 7, 940 in Othello on 6 x 6, 1,530 in Connect Four.
+POSITIONS_PER_POINT = 500
+# Elo for the first doubling and each ply of a random game: 3.5 in Connect Four (22 plies), 5.9 in Othello (32), 8.1 in
+# Hex (43), 6.2 in Gomoku (52), 6.6 in Go (67); the next doubling adds 0.80 of it. A decaying learning rate had no
+# visible effect. In 9x9 Go and Hex 11x11, with more than 100 plies, 450 Elo were too few.
+ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 6.0, 700.0, 0.35, 0.80
 LAWS = {  # of the logarithms of the search error and of the score
     "error": Law(slope=-0.3, slope_spread=0.15, decay=-0.2, decay_spread=0.2, scatter=0.1),
     "score": Law(slope=0.3, slope_spread=0.2, decay=0.1, decay_spread=0.1, scatter=0.1),
 }
 
 
-def make_law(name: str, plies: float) -> Law:
-    """Return the law of a measure, "elo", "error" or "score", in a game with so many plies on average."""
+def make_laws(game: Game) -> dict[str, Law]:
+    """Return the laws of a game by their measures: "error", "score", and in games of two players "elo"."""
+    return {**LAWS, **({"elo": make_elo_law(count_random_plies(game))} if game.num_players == 2 else {})}
+
+
+def count_random_plies(game: Game) -> float:
+    """Return the mean length of games between random players, which says how much there is to learn.
+
+    The length of a run's own games would not: that of Hex on 7 x 7 falls from 42 to 24 as its network learns, that of
+    Connect Four rises from 21 to 35.
+    """
+    random = RandomPlayer(game, seed=1)
+    played = play_match(game, random, random, pairs=RANDOM_PAIRS, opening_plies=0, seed=1)
+    return float(np.mean([len(moves) for moves in played.moves]))
+
+
+def make_elo_law(plies: float) -> Law:
+    """Return the law of Elo in a game of which random games have so many plies on average."""
     slope = min(MOST_ELO, ELO_PER_PLY * plies)
-    return LAWS.get(name) or Law(
+    return Law(
         slope=slope,
         slope_spread=ELO_SPREAD * slope,
         lasting=ELO_LASTING,
@@ -178,7 +196,7 @@ def read_measurements(
     decays: bool,
     before: float = 0.0,
 ) -> dict[str, list[Measurement]]:
-    """Return what a run has measured, by the names of ``make_law``.
+    """Return what a run has measured, by the names of ``make_laws``.
 
     Elo is above the newest rated version, and begins with the
     first one that beat the random player: before that it grows faster.
@@ -249,23 +267,22 @@ def forecast_end(
     points: int,
     seconds: float,
     decays: bool,
+    laws: Mapping[str, Law],
     before: float = 0.0,
-    laws: Mapping[str, Law] | None = None,
 ) -> dict[str, Forecast]:
-    """Return what to expect at the end of a run, by the names of ``make_law``: Elo above the newest rated version, the
+    """Return what to expect at the end of a run, by the names of ``make_laws``: Elo above the newest rated version, the
     search error, and the score.
 
     Args:
         measured: what it has measured so far (``read_measurements``).
         rows, points, decays, before: see ``read_measurements``.
         seconds: how long it runs in all, which need not be how long it was to run when it measured.
-        laws: of its game, where earlier runs have measured them.
+        laws: of its game.
     """
     end = {"compute": compute_at(rows, seconds, points=points, before=before), "share": 1.0 if decays else 0.0}
     found = {}
     for name, each in measured.items():
-        law = (laws or {}).get(name) or make_law(name, mean_plies(rows))
-        expected = forecast_strength(law, each, **end)
+        expected = forecast_strength(laws[name], each, **end)
         if name != "elo":  # the law is that of the logarithm
             value = math.exp(expected.strength)
             expected = Forecast(strength=value, margin=value * math.sinh(expected.margin))
@@ -273,15 +290,9 @@ def forecast_end(
     return found
 
 
-def find_law_of_run(
-    measured: Mapping[str, Sequence[Measurement]],
-    rows: Sequence[Mapping[str, Any]],
-    laws: Mapping[str, Law] | None = None,
-) -> Law | None:
+def find_law_of_run(measured: Mapping[str, Sequence[Measurement]], laws: Mapping[str, Law]) -> Law | None:
     """Return the law of Elo after what a run has measured; None: it has measured none. See ``forecast_end``."""
-    if "elo" not in measured:
-        return None
-    return refine_law((laws or {}).get("elo") or make_law("elo", mean_plies(rows)), measured["elo"])
+    return refine_law(laws["elo"], measured["elo"]) if "elo" in measured else None
 
 
 def add_forecast(
@@ -313,13 +324,14 @@ def keep_for_forecast(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
-    """Return the laws of a game that earlier runs of it have measured; other and damaged runs are passed over.
+    """Return the laws of a game (``make_laws``) after what earlier runs of it have measured; other and damaged runs are
+    passed over.
 
     Args:
         runs: folders of runs, those that count most last.
         game: the game.
     """
-    laws = dict[str, Law]()
+    laws = make_laws(game)
     for folder in runs:
         with suppress(*UNREADABLE), read_ledger(folder) as ledger:
             if not is_of_game(ledger, game) or not (rows := [*map(keep_for_forecast, ledger.read_iterations())]):
@@ -336,8 +348,7 @@ def read_laws(runs: Sequence[Path], game: Game) -> dict[str, Law]:
             )
             for name, measured in found.items():
                 if len(measured) > 1:
-                    law = laws.get(name) or make_law(name, mean_plies(rows))
-                    laws[name] = refine_law(law, measured)
+                    laws[name] = refine_law(laws[name], measured)
     return laws
 
 

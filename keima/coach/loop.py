@@ -97,7 +97,7 @@ class Coach:
         evaluation: measures strength.
         observers: read the reports.
         state: at the end of the last session.
-        laws: how strength has grown in earlier runs of the game, for what to expect at the end.
+        read_laws: returns how strength grows in this game, for what to expect at the end; called once.
         clock: seconds that never go back.
     """
 
@@ -115,7 +115,7 @@ class Coach:
         evaluation: Evaluation,
         observers: Sequence[Observer],
         state: CoachState,
-        laws: Mapping[str, Law] | None = None,
+        read_laws: Callable[[], Mapping[str, Law]],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -123,7 +123,8 @@ class Coach:
         self.ledger, self.backend, self.learner = ledger, backend, learner
         self.window, self.checkpoints, self.evaluation = window, checkpoints, evaluation
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
-        self.stop_requested, self._laws = False, laws
+        self.stop_requested, self._read_laws = False, read_laws
+        self._laws: Mapping[str, Law] = {}  # once a forecast was made
         self._measured: dict[int, dict[str, Any]] | None = None  # by iteration: what forecasts use, once one was made
         self._compute_before = 0.0  # on smaller boards; read with it
         self.model: Model | None = None  # in self-play
@@ -416,6 +417,7 @@ class Coach:
         if self._measured is None:
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
+            self._laws = self._read_laws()
             with suppress(*UNREADABLE):  # it is for forecasts alone
                 self._compute_before = count_earlier_compute(self.run_dir)
         earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]
@@ -427,7 +429,7 @@ class Coach:
         expected = forecast_end(
             measured, rows, points=points, seconds=seconds, decays=decays, before=before, laws=self._laws
         )
-        law = find_law_of_run(measured, rows, self._laws)
+        law = find_law_of_run(measured, self._laws)
         if law is None:
             return add_forecast(evaluated, expected)
         compute = compute_at(rows, seconds, points=points, before=before)

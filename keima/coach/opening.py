@@ -106,7 +106,7 @@ def open_coach(
         evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, executors) if executors else None),
         observers=observers,
         state=state,
-        laws=read_laws(list_other_runs(run_dir), game),
+        read_laws=lambda: read_laws(list_other_runs(run_dir), game),
     )
 
 

@@ -26,9 +26,9 @@ from keima.games import Game
 
 BEATEN_ELO = 800.0  # over the random player, who then scores 1 %
 BEATEN_SPREAD = 200.0  # what the estimate of when that is means in Elo
-# What doubling the simulations and the size of the network adds, where doubling the positions adds 1: 97 and 48 Elo of
-# 285 on average. The simulations and the network for which a law holds:
-SIMULATIONS_EXPONENT, SIZE_EXPONENT = 0.35, 0.17
+# What doubling the simulations and the size of the network adds, where doubling the positions adds 1: 0.46 +- 0.28 and
+# 0.14 +- 0.10 (docs/results/learning_techniques.md). The simulations and the network for which a law holds:
+SIMULATIONS_EXPONENT, SIZE_EXPONENT = 0.45, 0.14
 USUAL_SIMULATIONS, USUAL_SIZE = 64, 3 * 32**2
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time that is planned
 LITTLE_ELO = 10.0  # from an hour that is hardly worth it

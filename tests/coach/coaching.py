@@ -9,6 +9,7 @@ from pathlib import Path
 from keima.base.reports.run_reports import EvaluationReport, IterationReport, ProgressReport
 from keima.base.steps import Steps
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
+from keima.coach.forecast import make_laws
 from keima.coach.loop import Coach
 from keima.coach.opening import (
     MakeBackend,
@@ -108,6 +109,7 @@ def coaching(
             evaluation=evaluation or FakeEvaluation(),
             observers=listeners,
             state=state,
+            read_laws=lambda: make_laws(GAME),
             clock=clock,
             sleep=sleep,
         )

@@ -10,12 +10,15 @@ import pytest
 
 from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 from keima.coach.forecast import (
+    LAWS,
     Law,
     Measurement,
     add_forecast,
+    count_random_plies,
     forecast_end,
     forecast_strength,
-    make_law,
+    make_elo_law,
+    make_laws,
     positions_at,
     rate_versions,
     read_laws,
@@ -93,7 +96,7 @@ def test_a_run_that_seems_to_get_weaker_does_not_make_a_law_of_it() -> None:
     for _ in range(8):
         law = refine_law(law, curve(130.0, at))
     assert law.slope > 50.0, "it does not stay so"
-    errors = refine_law(refine_law(make_law("error", 20.0), curve(3.0, at)), curve(-3.0, at))
+    errors = refine_law(refine_law(LAWS["error"], curve(3.0, at)), curve(-3.0, at))
     assert errors.slope < 0.0
 
 
@@ -104,8 +107,15 @@ def test_each_doubling_adds_less_where_growth_does_not_last() -> None:
 
 
 def test_games_with_more_plies_have_more_elo_between_random_and_strong_play() -> None:
-    short, long, longest = (make_law("elo", plies).slope for plies in (20.0, 40.0, 400.0))
+    short, long, longest = (make_elo_law(plies).slope for plies in (20.0, 40.0, 400.0))
     assert short < long < longest < 3 * long
+
+
+def test_how_much_there_is_to_learn_is_told_by_random_games() -> None:
+    connect_four, go = (load_game(name) for name in ("connect_four", "go"))
+    assert 18 < count_random_plies(connect_four) < 26 and count_random_plies(go) > 100
+    assert make_laws(connect_four)["elo"].slope < make_laws(go)["elo"].slope
+    assert "elo" not in make_laws(load_game("twenty48")), "which one player plays for a score"
 
 
 def row(iteration: int, *, evaluation: EvaluationReport | None = None) -> dict[str, Any]:
@@ -139,9 +149,9 @@ def test_what_a_run_measures_is_found_where_it_was_played() -> None:
     measured = EvaluationReport(model_version=4, num_simulations=8, search_error=0.1, search_error_margin=0.02)
     rows = [row(1), row(2), row(3, evaluation=measured)]
     found = read_measurements(rows, RESULTS, points=2, seconds=6000.0, decays=True)
-    assert [(each.compute, each.share) for each in found["elo"]] == [(2000 / 860, 0.2), (3000 / 860, 0.3)]
+    assert [(each.compute, each.share) for each in found["elo"]] == [(2000 / 1000, 0.2), (3000 / 1000, 0.3)]
     (error,) = found["error"]
-    assert (error.compute, error.share, error.strength) == (2000 / 860, 0.2, math.log(0.1))
+    assert (error.compute, error.share, error.strength) == (2000 / 1000, 0.2, math.log(0.1))
     assert error.error == pytest.approx(0.2 / 1.96, rel=1e-3), "of the logarithm"
     assert "score" not in found
 
@@ -154,7 +164,8 @@ def test_the_end_is_foretold_at_the_speed_of_the_last_iterations() -> None:
     measured = EvaluationReport(model_version=20, num_simulations=8, search_error=0.1, search_error_margin=0.02)
     rows[-1]["evaluation"] = vars(measured)
     found = read_measurements(rows, RESULTS, points=2, seconds=12_000.0, decays=False)
-    expected = forecast_end(found, rows, points=2, seconds=12_000.0, decays=False)
+    laws = make_laws(load_game("connect_four"))
+    expected = forecast_end(found, rows, points=2, seconds=12_000.0, decays=False, laws=laws)
     assert 0.0 < expected["error"].strength < 0.1 and expected["elo"].strength > 50
     report = add_forecast(measured, expected, gains=(40.0, None))
     assert (report.gain_of_hour, report.gain_of_machine) == (40.0, None)
@@ -182,7 +193,7 @@ def test_damaged_runs_and_runs_of_other_games_do_not_count(tmp_path: Path) -> No
     damaged = bytearray((folders[2] / "run.db").read_bytes())
     damaged[-4096:] = b"?" * 4096
     (folders[2] / "run.db").write_bytes(damaged)
-    assert read_laws(folders, game) == {}
+    assert read_laws(folders, game) == make_laws(game)
     assert [find_first_beating(folder, game) for folder in folders] == [None] * 4
 
 

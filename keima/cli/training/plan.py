@@ -8,7 +8,7 @@
 
 Nothing is trained. Before a run, the game and this machine are measured, usually for less than a minute. The
 strength is Elo over a random player, as a run measures it in games of its own versions: a law of growth that was fitted
-to short runs of four games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
+to short runs of five games, with a 95 % interval. Earlier runs of the same game in the same folder of runs make it more
 precise, except for those that began on smaller boards; and so does what a run that has begun has measured of itself.
 """
 
@@ -105,7 +105,6 @@ from keima.coach.forecast import (
     count_earlier_compute,
     find_law_of_run,
     forecast_end,
-    make_law,
     mean_plies,
     positions_at,
     rate_versions,
@@ -160,10 +159,10 @@ def show_plan(arguments: argparse.Namespace) -> int:
         print("Before a run, strength is only foretold in games of two players without chance.")
         return 0
     earlier = list_runs_in(choice.settings.run.folder.parent)
-    law = read_laws(earlier, choice.game).get("elo")
+    law = read_laws(earlier, choice.game)["elo"]
     starts = (find_first_beating(run, choice.game) for run in reversed(earlier))
     known = next((start for start in starts if start), None)
-    show_outlooks(choice, law or make_law("elo", choice.report.mean_plies), known)
+    show_outlooks(choice, law, known)
     return 0
 
 
@@ -264,7 +263,7 @@ def show_run(arguments: argparse.Namespace) -> int:
     newest = max((version for version, _, _ in rate_versions(results)), default=0)
     headings = ("time in all", "games", *(FORMS[name][0].format(newest) for name in names))
     print_table(headings, table)
-    if law := find_law_of_run(measured, rows, laws):
+    if law := find_law_of_run(measured, laws):
         for line in list_remarks(
             law,
             hours=whole / 3600,

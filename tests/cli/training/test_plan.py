@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.cli.training.plan import main
-from keima.coach.forecast import count_compute, count_earlier_compute, make_law, read_laws
+from keima.coach.forecast import count_compute, count_earlier_compute, make_elo_law, make_laws, read_laws
 from keima.coach.planning import find_first_beating, list_remarks
 from keima.config.load import load_settings, save_resolved
 from keima.data.ledger import open_ledger
@@ -70,7 +70,7 @@ def test_a_run_that_has_begun_is_continued_by_its_own_curve(here: Path, capsys: 
 
 
 def test_before_a_network_beats_a_random_player_no_time_adds_elo() -> None:
-    law = make_law("elo", 30.0)
+    law = make_elo_law(30.0)
     first, last = list_remarks(law, hours=0.1, compute=0.01, machines=1)
     assert first.startswith("Another hour would add about 0 Elo") and "From about" in last
     (hours,) = re.findall(r"about (\d+) hours", last)
@@ -105,10 +105,10 @@ def test_what_a_run_has_played_on_a_smaller_board_counts_as_compute_by_its_point
 
 def test_a_run_that_began_on_smaller_boards_says_nothing_of_others(here: Path) -> None:
     run, game = make_run(here / "runs" / "mine"), load_game("tic_tac_toe")
-    assert read_laws([run], game) and find_first_beating(run, game)
+    assert read_laws([run], game) != make_laws(game) and find_first_beating(run, game)
     config = run / "config.yaml"
     config.write_text(re.sub(r"smaller: \[\]", "smaller: [size=2@0.1]", config.read_text()))
-    assert not read_laws([run], game) and not find_first_beating(run, game)
+    assert read_laws([run], game) == make_laws(game) and not find_first_beating(run, game)
 
 
 @pytest.mark.medium
