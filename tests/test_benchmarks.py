@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,11 @@ def test_the_law_of_growth_is_found_again_in_models_that_follow_it() -> None:
         ("go", pytest.approx(700, rel=1e-3), pytest.approx(350, rel=1e-3)),
         ("hex", pytest.approx(300, rel=1e-3), pytest.approx(200, rel=1e-3)),
     ]
-    assert growth.scatter < 1
+    assert growth.scatter < 1 and growth.of_size.margin < 0.01
+    noise = {run: 60 * (-1) ** number for number, run in enumerate(dict.fromkeys(model.run for model in models))}
+    noisy = [replace(model, elo=model.elo + noise[model.run]) for model in models]
+    assert fit_growth(noisy).of_size.margin > 0.05
+    one = [model for model in models if model.game == "go" or model.run == models[0].run]
+    assert [each.game for each in fit_growth(one).games] == ["go"], "a single run has no margin"
     with pytest.raises(ValueError, match="two runs"):
         fit_growth(models[:3])

@@ -17,12 +17,19 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report
 from keima.base.reports.intervals import Z
-from keima.coach.forecast import count_earlier_compute, forecast_end, make_laws, rate_versions, read_measurements
+from keima.coach.forecast import (
+    count_earlier_compute,
+    forecast_end,
+    make_laws,
+    rate_versions,
+    read_elo_results,
+    read_measurements,
+)
 from keima.config.flags import number
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
 from keima.evaluation.elo import rate_players
-from keima.evaluation.strength import model_player_name, model_player_version, read_match_results
+from keima.evaluation.strength import model_player_name, model_player_version
 from keima.games import load_game
 
 Line = tuple[str, float, float, float, float]
@@ -31,8 +38,9 @@ Line = tuple[str, float, float, float, float]
 def compare_run(run: Path, after: float) -> Iterator[Line]:
     """Yield what was expected at the end, its margin, what was reached, and its margin, of each measure."""
     settings = load_settings(run / "config.yaml")
+    game = load_game(settings.game.name, **settings.game.options)
     with read_ledger(run) as ledger:
-        rows, results = ledger.iterations(), read_match_results(ledger)
+        rows, results = ledger.iterations(), read_elo_results(ledger, game)
     seconds, decays = rows[-1]["seconds"], settings.training.learning_rate_schedule == "cosine"
     early = [row for row in rows if row["seconds"] <= after * seconds]
     versions = {row["evaluation"]["model_version"] for row in early if row["evaluation"]}
@@ -40,7 +48,6 @@ def compare_run(run: Path, after: float) -> Iterator[Line]:
         return
     last = max(versions)
     known = [each for each in results if model_player_version(each.first) <= last]
-    game = load_game(settings.game.name, **settings.game.options)
     points = game.height * game.width
     before = count_earlier_compute(run)
     measured = read_measurements(early, known, points=points, seconds=seconds, decays=decays, before=before)

@@ -1,12 +1,14 @@
 """Fit the law of growth of keima/coach/forecast.py to rated models of several games.
 
     elo = 800 + slope[game] * doublings(c),    doublings(c) = (1 - lasting ** log2(c)) / (1 - lasting)
-    c = positions / begins[game] * (simulations / 64) ** of_simulations * (size / (3 * 32**2)) ** of_size
+    c = positions / (points * begins[game]) * (simulations / 64) ** of_simulations * (size / (3 * 32**2)) ** of_size
 
-A game's ``begins`` is after how many positions its networks beat the random player, who then scores 1 %.
+A game's ``begins`` is after how many positions per point of the board its networks beat the random player, who then
+scores 1 %.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,17 +69,22 @@ class Growth:
 
 
 def fit_growth(models: Sequence[RatedModel]) -> Growth:
-    """Fit the law; each margin is by the jackknife over runs, whose models are not independent.
+    """Fit the law; each margin is by the jackknife over runs, whose models are not independent. Games with a single run
+    are left out.
 
     Raises:
-        ValueError: for fewer than two runs.
+        ValueError: no game has two runs.
     """
-    runs = sorted({model.run for model in models})
-    if len(runs) < 2:
-        raise ValueError("a law needs the models of two runs or more")
-    games = sorted({model.game for model in models})
-    whole = _fit(models, games)
-    without = np.array([_fit([model for model in models if model.run != run], games) for run in runs])
+    runs_of = Counter(game for game, _ in {(model.game, model.run) for model in models})
+    models = [model for model in models if runs_of[model.game] > 1]
+    if not models:
+        raise ValueError("a law needs the models of two runs of a game")
+    plies = {model.game: model.plies for model in models}
+    games, runs = sorted(plies), sorted({model.run for model in models})
+    of_games = [math.log(POSITIONS_PER_POINT) for _ in games] + [math.log(ELO_PER_PLY * plies[game]) for game in games]
+    shipped = np.array([SIMULATIONS_EXPONENT, SIZE_EXPONENT, ELO_LASTING, *of_games])
+    whole = _fit(models, games, shipped)
+    without = np.array([_fit([model for model in models if model.run != run], games, whole) for run in runs])
     # variance = (n - 1) / n * sum((estimate without one - their mean)^2) (Tukey 1958)
     deviation = np.sqrt((len(runs) - 1) / len(runs) * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
 
@@ -90,10 +97,9 @@ def fit_growth(models: Sequence[RatedModel]) -> Growth:
 
     found = []
     for place, game in enumerate(games):
-        plies = _mean_plies(models, game)
-        slope = of_logarithm(SHARED + len(games) + place)
-        begins = of_logarithm(SHARED + place)
-        found.append(GameGrowth(game=game, plies=plies, begins=begins, slope=slope, per_ply=slope.value / plies))
+        begins, slope = of_logarithm(SHARED + place), of_logarithm(SHARED + len(games) + place)
+        per_ply = slope.value / plies[game]
+        found.append(GameGrowth(game=game, plies=plies[game], begins=begins, slope=slope, per_ply=per_ply))
     freedom = max(1, len(models) - len(whole))
     scatter = math.sqrt(float((_residuals(whole, models, games) ** 2).sum()) / freedom)
     return Growth(games=found, of_simulations=estimate(0), of_size=estimate(1), lasting=estimate(2), scatter=scatter)
@@ -116,11 +122,8 @@ def _residuals(at: NDArray[np.float64], models: Sequence[RatedModel], games: Seq
     return np.array([model.elo for model in models]) - BEATEN_ELO - np.exp(slopes)[place] * doublings
 
 
-def _fit(models: Sequence[RatedModel], games: Sequence[str]) -> NDArray[np.float64]:
-    """Return the parameters of the least squares (Levenberg 1944, Marquardt 1963)."""
-    begins = [math.log(POSITIONS_PER_POINT)] * len(games)
-    slopes = [math.log(ELO_PER_PLY * _mean_plies(models, game)) for game in games]
-    at = np.array([SIMULATIONS_EXPONENT, SIZE_EXPONENT, ELO_LASTING, *begins, *slopes])
+def _fit(models: Sequence[RatedModel], games: Sequence[str], at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the parameters of the least squares, beginning ``at`` (Levenberg 1944, Marquardt 1963)."""
     damping, residuals = DAMPING, _residuals(at, models, games)
     for _ in range(STEPS):
         nudges = NUDGE * np.eye(len(at))
@@ -136,7 +139,3 @@ def _fit(models: Sequence[RatedModel], games: Sequence[str]) -> NDArray[np.float
         else:
             damping *= 4
     return at
-
-
-def _mean_plies(models: Sequence[RatedModel], game: str) -> float:
-    return float(np.mean([model.plies for model in models if model.game == game]))

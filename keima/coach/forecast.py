@@ -81,7 +81,7 @@ class Forecast:
 # on 9 x 9, 320 in Go and 490 in Hex on 7 x 7, 940 in Othello on 6 x 6, 1,530 in Connect Four.
 POSITIONS_PER_POINT = 500
 # Elo for the first doubling and each ply of a random game: 3.5 in Connect Four (22 plies), 5.9 in Othello (32), 8.1 in
-# Hex (43), 6.2 in Gomoku (52), 6.6 in Go (67); the next doubling adds 0.80 of it. A decaying learning rate had no
+# Hex (43), 6.1 in Gomoku (52), 6.7 in Go (67); the next doubling adds 0.80 of it. A decaying learning rate had no
 # visible effect. In 9x9 Go and Hex 11x11, with more than 100 plies, 450 Elo were too few.
 ELO_PER_PLY, MOST_ELO, ELO_SPREAD, ELO_LASTING = 6.0, 700.0, 0.35, 0.80
 LAWS = {  # of the logarithms of the search error and of the score
@@ -98,8 +98,8 @@ def make_laws(game: Game) -> dict[str, Law]:
 def count_random_plies(game: Game) -> float:
     """Return the mean length of games between random players, which says how much there is to learn.
 
-    The length of a run's own games would not: that of Hex on 7 x 7 falls from 42 to 24 as its network learns, that of
-    Connect Four rises from 21 to 35.
+    The length of a run's own games would not: that of Hex on 7 x 7 falls from 43 to 24 as its network learns, that of
+    Connect Four rises from 22 to 35. Outcomes of chance count, as in the positions of a run.
     """
     random = RandomPlayer(game, seed=1)
     played = play_match(game, random, random, pairs=RANDOM_PAIRS, opening_plies=0, seed=1)
@@ -374,11 +374,6 @@ def count_earlier_compute(run_dir: Path) -> float:
             game, last = load_game(ledger.game, **ledger.options), ledger.last_iteration()
             found += count_compute(last["total_positions"] if last else 0, game.height * game.width)
     return found
-
-
-def mean_plies(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean length of a run's games."""
-    return max(1.0, rows[-1]["total_positions"] / max(1, rows[-1]["total_games"]))
 
 
 def positions_at(rows: Sequence[Mapping[str, Any]], seconds: float) -> float:

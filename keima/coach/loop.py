@@ -124,7 +124,7 @@ class Coach:
         self.window, self.checkpoints, self.evaluation = window, checkpoints, evaluation
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested, self._read_laws = False, read_laws
-        self._laws: Mapping[str, Law] = {}  # once a forecast was made
+        self._laws: Mapping[str, Law] = {}  # empty until the first forecast
         self._measured: dict[int, dict[str, Any]] | None = None  # by iteration: what forecasts use, once one was made
         self._compute_before = 0.0  # on smaller boards; read with it
         self.model: Model | None = None  # in self-play
@@ -415,9 +415,13 @@ class Coach:
         if self.state.began and report.iteration == 1:  # its time is not known apart from that of smaller boards
             return evaluated
         if self._measured is None:
+            try:
+                self._laws = self._read_laws()
+            except UNREADABLE as error:
+                log.warning("nothing is foretold now, as earlier runs cannot be read: %s", error)
+                return evaluated
             found = self.ledger.read_iterations()
             self._measured = {row["iteration"]: keep_for_forecast(row) for row in found}
-            self._laws = self._read_laws()
             with suppress(*UNREADABLE):  # it is for forecasts alone
                 self._compute_before = count_earlier_compute(self.run_dir)
         earlier = [row for iteration, row in sorted(self._measured.items()) if iteration < report.iteration]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,11 @@ def list_other_runs(run_dir: Path) -> list[Path]:
 
 def list_runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder, the oldest first."""
-    return [path.parent for path in sorted(folder.glob(f"*/{LEDGER_NAME}"), key=lambda path: path.stat().st_mtime)]
+    found = list[tuple[float, Path]]()
+    for path in folder.glob(f"*/{LEDGER_NAME}"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            found.append((path.stat().st_mtime, path.parent))
+    return [run for _, run in sorted(found)]
 
 
 def repeatable_run_id(settings: Settings) -> str | None:

@@ -25,9 +25,9 @@ from keima.data.ledger import read_ledger
 from keima.games import Game
 
 BEATEN_ELO = 800.0  # over the random player, who then scores 1 %
-BEATEN_SPREAD = 200.0  # what the estimate of when that is means in Elo
-# What doubling the simulations and the size of the network adds, where doubling the positions adds 1: 0.46 +- 0.28 and
-# 0.14 +- 0.10 (docs/results/learning_techniques.md). The simulations and the network for which a law holds:
+BEATEN_SPREAD = 300.0  # what the estimate of when that is means in Elo: root mean square of the five games
+# Twice the simulations count as 2^(0.45 +- 0.28) times the positions, twice the network's size as 2^(0.14 +- 0.10)
+# times (docs/results/learning_techniques.md). The simulations and the network for which a law holds:
 SIMULATIONS_EXPONENT, SIZE_EXPONENT = 0.45, 0.14
 USUAL_SIMULATIONS, USUAL_SIZE = 64, 3 * 32**2
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time that is planned

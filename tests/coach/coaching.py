@@ -9,7 +9,7 @@ from pathlib import Path
 from keima.base.reports.run_reports import EvaluationReport, IterationReport, ProgressReport
 from keima.base.steps import Steps
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
-from keima.coach.forecast import make_laws
+from keima.coach.forecast import Law, make_laws
 from keima.coach.loop import Coach
 from keima.coach.opening import (
     MakeBackend,
@@ -81,6 +81,7 @@ def coaching(
     evaluation: FakeEvaluation | None = None,
     make_backend: MakeBackend | None = None,
     listeners: Sequence[Listener] = (),
+    read_laws: Callable[[], dict[str, Law]] = lambda: make_laws(GAME),
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[Coach]:
@@ -109,7 +110,7 @@ def coaching(
             evaluation=evaluation or FakeEvaluation(),
             observers=listeners,
             state=state,
-            read_laws=lambda: make_laws(GAME),
+            read_laws=read_laws,
             clock=clock,
             sleep=sleep,
         )

@@ -11,6 +11,7 @@ from keima.cli.reports.audit import audit
 from keima.coach.backends.backend import InlineBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.fingerprint import fingerprint
+from keima.coach.forecast import LAWS, Law
 from keima.coach.loop import Coach
 from keima.data.ledger import read_ledger
 from keima.networks.files.heading import stored_sha256
@@ -342,21 +343,44 @@ def test_a_measurement_that_takes_longer_than_its_interval_delays_the_next(tmp_p
     assert evaluation.measured[-1] not in evaluation.beside
 
 
-def test_a_measured_strength_comes_with_what_to_expect_at_the_end(tmp_path: Path) -> None:
-    class Exact(FakeEvaluation):
-        def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
-            report = yield from super().measure(model, beside=beside)
-            return replace(report, search_error=0.3 / model.model_version, search_error_margin=0.02)
+class ExactEvaluation(FakeEvaluation):
+    """Also counts the errors of a search."""
 
+    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+        report = yield from super().measure(model, beside=beside)
+        return replace(report, search_error=0.3 / model.model_version, search_error_margin=0.02)
+
+
+def test_a_measured_strength_comes_with_what_to_expect_at_the_end(tmp_path: Path) -> None:
     listener, settings = (
         Listener(),
         small_settings(tmp_path, training=FEW_SAMPLES, run={"iterations": 4}, evaluation={"every": 1}),
     )
-    with coaching(tmp_path, settings, evaluation=Exact(), listeners=[listener]) as coach:
+    with coaching(tmp_path, settings, evaluation=ExactEvaluation(), listeners=[listener]) as coach:
         coach.run()
     measured = [report.evaluation for report in listener.reports if report.evaluation]
     assert all(each.expected_error is not None and each.expected_error < 0.3 for each in measured[:-1])
     assert measured[-1].expected_error is None, "this is the end"
+
+
+def test_earlier_runs_that_cannot_be_read_now_cost_only_the_forecast(tmp_path: Path) -> None:
+    answers = [OSError("no space left on the disk"), LAWS]
+
+    def read_laws() -> dict[str, Law]:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    listener = Listener()
+    training = {**FEW_SAMPLES, "asynchronous": False}  # each iteration waits for its evaluation
+    settings = small_settings(tmp_path, training=training, run={"iterations": 4}, evaluation={"every": 1})
+    evaluation = ExactEvaluation()
+    with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener], read_laws=read_laws) as coach:
+        coach.run()
+    first, second, *_ = [report.evaluation for report in listener.reports if report.evaluation]
+    assert first.expected_error is None and second.expected_error is not None
+    assert not answers, "they are read only once"
 
 
 @pytest.mark.medium

@@ -105,7 +105,6 @@ from keima.coach.forecast import (
     count_earlier_compute,
     find_law_of_run,
     forecast_end,
-    mean_plies,
     positions_at,
     rate_versions,
     read_elo_results,
@@ -257,7 +256,7 @@ def show_run(arguments: argparse.Namespace) -> int:
     table = []
     for seconds in sorted({time * whole for time in TIMES if time * whole > done}):
         expected = forecast_end(measured, rows, points=points, seconds=seconds, decays=decays, before=before, laws=laws)
-        games = positions_at(rows, seconds) / mean_plies(rows)
+        games = positions_at(rows, seconds) * rows[-1]["total_games"] / max(1, rows[-1]["total_positions"])
         cells = [FORMS[name][1](expected[name].strength, expected[name].margin) for name in names]
         table.append((format_duration(seconds), format_count(games), *cells))
     newest = max((version for version, _, _ in rate_versions(results)), default=0)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, Po
 
 from keima.base.files import read_limited, sha256_hex, write_atomically
 from keima.compilation.sources import cache_folder
+from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game
 from keima.paths import CACHE, PACKAGE
 from keima.play.arena.players import AnyPlayerSpec, NetworkSpec
@@ -23,9 +24,16 @@ RATINGS = CACHE / "ratings"
 MAX_BYTES = 10_000_000
 SEPARATORS = re.compile(r"[\s=,]")  # --weights=net.gz, setoption name EvalFile value net.nnue
 FORMAT = 1  # of the files, and of how games follow from their seeds
-# Whose code the games depend on.
+# The searches of networks and of built-in players: their code is part of the key, as the games depend on it.
 SEARCHES = tuple(
-    PACKAGE / "search" / name for name in ("move_search.py", "baselines/uct.py", "baselines/alpha_beta.py")
+    PACKAGE / name
+    for name in (
+        "search/move_search.py",
+        "search/baselines/uct.py",
+        "search/baselines/alpha_beta.py",
+        "games/chess/alpha_beta.py",
+        "games/chess/material.py",
+    )
 )
 
 
@@ -73,7 +81,7 @@ class GameCache:
             "options": game.options,
             "rules_version": game.rules_version,
             "model": sha256_hex(network.model.read_bytes()),
-            "search": network.search.model_dump(mode="json"),
+            "search": make_match_search_settings(network.search).model_dump(mode="json"),
             "simulations": network.num_simulations,
             "seed": seed,
             "opening_plies": opening_plies,
