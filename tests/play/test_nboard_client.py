@@ -47,8 +47,9 @@ def test_what_an_engine_logs_for_days_is_not_kept_whole(othello: Game, tmp_path:
 
 
 @pytest.mark.medium
-def test_an_engine_answers_with_its_move_value_and_time(othello: Game, tmp_path: Path) -> None:
-    with NboardClient([engine(tmp_path, "echo '=== F5/1.25/0.3'")], ["set depth 4"]) as client:
+@pytest.mark.parametrize("answer", ["=== F5/1.25/0.3", "=== f5 1.25 0.3"], ids=["NTest", "Edax"])
+def test_an_engine_answers_with_its_move_value_and_time(othello: Game, tmp_path: Path, answer: str) -> None:
+    with NboardClient([engine(tmp_path, f"echo '{answer}'")], ["set depth 4"]) as client:
         chosen = NboardPlayer(othello, client, seconds=1.0).choose(othello.initial_states(1))
     assert [othello.action_name(int(action)) for action in chosen] == ["f5"]
 

@@ -175,19 +175,19 @@ def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
 
 def make_uci_player(game: Game, spec: UciSpec, stack: ExitStack) -> Player:
     """Return a UCI engine; it ends with ``stack``."""
-    engine = stack.enter_context(UciClient(spec.command, spec.setup))
+    engine = stack.enter_context(UciClient(spec.command, spec.setup, start_seconds=spec.move_seconds))
     return UciPlayer(game, engine, spec.go, seconds=spec.move_seconds)
 
 
 def make_gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
     """Return a GTP engine; it ends with ``stack``."""
-    engine = stack.enter_context(GtpClient(spec.command))
+    engine = stack.enter_context(GtpClient(spec.command, start_seconds=spec.move_seconds))
     return GtpPlayer(game, engine, setup=spec.setup, seed=seed, seconds=spec.move_seconds)
 
 
 def make_nboard_player(game: Game, spec: NboardSpec, stack: ExitStack) -> Player:
     """Return an NBoard engine; it ends with ``stack``."""
-    engine = stack.enter_context(NboardClient(spec.command, spec.setup))
+    engine = stack.enter_context(NboardClient(spec.command, spec.setup, start_seconds=spec.move_seconds))
     return NboardPlayer(game, engine, seconds=spec.move_seconds)
 
 

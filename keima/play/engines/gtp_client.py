@@ -39,6 +39,7 @@ class GtpClient(EngineProcess):
     Args:
         command: the program and its arguments.
         seconds: for an answer, beyond the time that it is given to think.
+        start_seconds: more for its first answers: it may load a network, or fit it to the machine.
 
     Attributes:
         commands: that it knows.
@@ -47,10 +48,12 @@ class GtpClient(EngineProcess):
         EngineFailed: it cannot be started, or does not speak GTP.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], *, seconds: float = ANSWER_SECONDS, start_seconds: float = 0.0
+    ) -> None:
         super().__init__(command, language="GTP", seconds=seconds)
         try:
-            name, version, commands = self.ask("name", "version", "list_commands")
+            name, version, commands = self.ask("name", "version", "list_commands", seconds=start_seconds)
         except BaseException:
             self.close()
             raise

@@ -3,6 +3,7 @@
 One process plays all parallel games: before each move it receives the whole game again.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from keima.play.engines.gtp_client import find_movers
 
 START = "8 ---------------------------O*------*O--------------------------- *"  # Black (*) moves first
 COLORS = "BW"
+AFTER_MOVE = re.compile(r"[/\s]")
 
 
 class NboardClient(EngineProcess):
@@ -25,19 +27,25 @@ class NboardClient(EngineProcess):
         command: the program and its arguments.
         setup: lines that it gets before it plays, such as ``set depth 6``.
         seconds: for an answer, beyond the time that it is given to think.
+        start_seconds: more for its first answers: it may load a network, or fit it to the machine.
 
     Raises:
         EngineFailed: it cannot be started, or does not speak the protocol.
     """
 
     def __init__(
-        self, command: Sequence[str | Path], setup: Sequence[str] = (), *, seconds: float = ANSWER_SECONDS
+        self,
+        command: Sequence[str | Path],
+        setup: Sequence[str] = (),
+        *,
+        seconds: float = ANSWER_SECONDS,
+        start_seconds: float = 0.0,
     ) -> None:
         super().__init__(command, language="NBoard", seconds=seconds)
         self._pings = 0
         try:
             self._send_lines("nboard 2", *setup)
-            self._synchronize()
+            self._synchronize(start_seconds)
         except BaseException:
             self.close()
             raise
@@ -59,13 +67,13 @@ class NboardClient(EngineProcess):
         while True:
             line = self._read_line("go", "===", deadline)
             if line.startswith("==="):
-                # "=== F5/1.25/0.3": the move, its value and the seconds, of which the last two may be missing
-                return line.removeprefix("===").strip().split("/")[0].strip()
+                # "=== F5/1.25/0.3", and by Edax "=== F5 1.25 0.3": the move; its value and the seconds, or neither
+                return AFTER_MOVE.split(line.removeprefix("===").strip())[0]
 
-    def _synchronize(self) -> None:
+    def _synchronize(self, seconds: float = 0.0) -> None:
         """Wait until it has read everything."""
         self._pings += 1
-        awaited, deadline = f"pong {self._pings}", self._deadline(0.0)
+        awaited, deadline = f"pong {self._pings}", self._deadline(seconds)
         self._send_lines(f"ping {self._pings}")
         while self._read_line(f"ping {self._pings}", awaited, deadline) != awaited:
             pass

@@ -30,6 +30,7 @@ class UciClient(EngineProcess):
         command: the program and its arguments.
         setup: lines that it gets before it plays, such as ``setoption name Hash value 4``.
         seconds: for an answer, beyond the time that it is given to think.
+        start_seconds: more for its first answers: it may load a network, or fit it to the machine.
 
     Attributes:
         options: that it has, in lower case.
@@ -41,16 +42,21 @@ class UciClient(EngineProcess):
     """
 
     def __init__(
-        self, command: Sequence[str | Path], setup: Sequence[str] = (), *, seconds: float = ANSWER_SECONDS
+        self,
+        command: Sequence[str | Path],
+        setup: Sequence[str] = (),
+        *,
+        seconds: float = ANSWER_SECONDS,
+        start_seconds: float = 0.0,
     ) -> None:
         super().__init__(command, language="UCI", seconds=seconds)
         self.options, self.ranges = set[str](), dict[str, tuple[int, int]]()
         try:
-            self.ask("uci", until="uciok", heed=self._read_identity)
+            self.ask("uci", until="uciok", heed=self._read_identity, seconds=start_seconds)
             for line in setup:
                 self._check_option(line)
                 self._send_lines(line)
-            self.ask("isready", until="readyok")
+            self.ask("isready", until="readyok", seconds=start_seconds)
         except BaseException:
             self.close()
             raise

@@ -24,17 +24,9 @@ RATINGS = CACHE / "ratings"
 MAX_BYTES = 10_000_000
 SEPARATORS = re.compile(r"[\s=,]")  # --weights=net.gz, setoption name EvalFile value net.nnue
 FORMAT = 1  # of the files, and of how games follow from their seeds
-# The searches of networks and of built-in players: their code is part of the key, as the games depend on it.
-SEARCHES = tuple(
-    PACKAGE / name
-    for name in (
-        "search/move_search.py",
-        "search/baselines/uct.py",
-        "search/baselines/alpha_beta.py",
-        "games/chess/alpha_beta.py",
-        "games/chess/material.py",
-    )
-)
+# With all that it imports: the searches of networks and built-in players, and what tells engines the game. Their code
+# is part of the key, as the games depend on it.
+PLAYERS = PACKAGE / "play" / "arena" / "players.py"
 
 
 class StoredGames(BaseModel):
@@ -76,13 +68,14 @@ class GameCache:
         self._folder = folder or RATINGS
         self._about = {
             "format": FORMAT,
-            "searches": [cache_folder(path).name for path in SEARCHES],  # with digests of their sources
+            "players": cache_folder(PLAYERS).name,  # with the digest of their sources
             "game": game.name,
             "options": game.options,
             "rules_version": game.rules_version,
             "model": sha256_hex(network.model.read_bytes()),
             "search": make_match_search_settings(network.search).model_dump(mode="json"),
             "simulations": network.num_simulations,
+            "device": network.device,
             "seed": seed,
             "opening_plies": opening_plies,
         }

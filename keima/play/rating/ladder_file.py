@@ -80,12 +80,22 @@ class LadderEngine(Section):
             raise ValueError("go limits the search of a UCI engine: each of them needs it, and no other has it")
         if len({rung.level for rung in self.rungs}) < len(self.rungs):
             raise ValueError("two of the rungs have the same level")
+        has_level = any("{level}" in line for line in (*self.arguments, *self.send, *self.files, self.go or ""))
+        if self.protocol != "built-in" and len(self.rungs) > 1 and not has_level:
+            raise ValueError("none of its lines has {level}, so all of its rungs would play alike")
+        if any(rung.margin and rung.elo is None for rung in self.rungs):
+            raise ValueError("a margin is that of an elo: give both, or let matches place the rung")
         return self
 
 
 def rung_name(engine: LadderEngine, rung: RungSettings) -> str:
     """Return the name of a rung: that of its engine, with its level."""
     return engine.name if rung.level is None else f"{engine.name}:{rung.level}"
+
+
+def engine_of(rung: str) -> str:
+    """Return the name of the engine of a rung with this name."""
+    return rung.partition(":")[0]
 
 
 class PlayedMatch(Section):

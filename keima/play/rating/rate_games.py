@@ -9,7 +9,6 @@ from keima.games import Game
 from keima.play.arena.match_benchmark import Entrant, Tally, play_pairs
 from keima.play.arena.players import NetworkSpec, RandomSpec
 from keima.play.arena.slices import REPORT_SECONDS, SliceFailed
-from keima.play.engines.engine_process import EngineFailed
 from keima.play.engines.gtp_client import RESIGNED
 from keima.play.rating.fit import (
     NETWORK,
@@ -20,6 +19,7 @@ from keima.play.rating.fit import (
     fit_rating,
 )
 from keima.play.rating.game_cache import GameCache, StoredGames
+from keima.play.rating.ladder_file import engine_of
 from keima.play.rating.rungs import Rung, SkippedEngine
 from keima.play.rating.scale import Scale
 
@@ -101,13 +101,14 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
     """
     table = {rung.name: _read_games(rung, match.cache) for rung in match.rungs}
     failed, in_vain = list[SkippedEngine](), 0.0  # seconds of batches that failed
+    closed = set[str]()
     interrupted, is_warm = False, False
     try:
         while batch := choose_batch(
             list(table.values()),
             seconds=match.seconds - in_vain,
             processes=match.processes,
-            closed={each.name for each in failed},
+            closed=closed,
             scale=match.scale,
         ):
             if not is_warm:
@@ -116,9 +117,12 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
             began, name = time.monotonic(), batch.rung.name
             try:
                 table[name] = _play_batch(match, table, batch)
-            except (SliceFailed, EngineFailed, _TooSlowError) as error:
+            except (SliceFailed, _TooSlowError) as error:
                 in_vain += time.monotonic() - began
                 failed.append(SkippedEngine(name=name, reason=_last_line(error)))
+                # At another strength an engine that fails would fail as well, perhaps as late.
+                fails = isinstance(error, SliceFailed)
+                closed |= {other for other in table if other == name or (fails and engine_of(other) == engine_of(name))}
                 if RESIGNED in str(error):  # only those games were finished in which it did not lose early
                     in_vain += table[name].seconds
                     table[name] = RungGames(rung=batch.rung)
@@ -257,7 +261,7 @@ def _play_batch(match: LadderMatch, table: Mapping[str, RungGames], batch: Batch
     """Play and store a batch; return all games against its rung.
 
     Raises:
-        SliceFailed, EngineFailed: the engine does not play.
+        SliceFailed: the engine does not play.
         _TooSlowError: the first games take too long.
     """
     before, rating = table[batch.rung.name], _rate(table, match.scale)

@@ -43,7 +43,9 @@ class Scale:
 
 def make_scale(known: Mapping[str, Rating], matches: Sequence[PairResult]) -> Scale:
     """Return the scale of these matches, with one draw beforehand where a chain of them needs it: a clean sweep then
-    has a finite rating, and a match between rungs that are connected already adds no more than its games say.
+    has a finite rating, and a match between rungs that are connected already adds no more than its games say. Where the
+    matches place the known strengths further from each other than their margins allow, all of these margins are
+    enlarged in proportion (Birge, "The calculation of errors by the method of least squares", 1932).
 
     Args:
         known: the strengths that define the scale.
@@ -63,7 +65,20 @@ def make_scale(known: Mapping[str, Rating], matches: Sequence[PairResult]) -> Sc
         left.remove(bridge)
         connected |= {bridge.first, bridge.second}
         found[found.index(bridge)] = replace(bridge, draws=bridge.draws + 1)
-    return Scale(known=known, matches=found)
+    excess = _measure_excess(Scale(known=known, matches=found))
+    return Scale(
+        known={name: replace(each, margin=each.margin * excess) for name, each in known.items()}, matches=found
+    )
+
+
+def _measure_excess(scale: Scale) -> float:
+    """Return by how much the known strengths are further from where matches place them than their margins allow; at
+    least 1.
+    """
+    uncertain = [name for name, known in scale.known.items() if known.margin > 0]
+    away = [Z * (scale.rated[name].elo - scale.known[name].elo) / scale.known[name].margin for name in uncertain]
+    # sqrt(chi squared / degrees of freedom); one strength is used up by the place of the whole scale
+    return math.sqrt(max(1.0, sum(each**2 for each in away) / max(1, len(away) - 1)))
 
 
 def _measure_unevenness(match: PairResult) -> float:

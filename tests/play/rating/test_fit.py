@@ -140,3 +140,11 @@ def test_a_match_between_rungs_that_are_connected_adds_no_more_than_its_games_sa
     assert make_scale(known, split).rated["c"].elo == pytest.approx(alone["c"].elo)
     swept = make_scale(known, [match("b", "a", 40, 0)]).rated["b"]
     assert 600 < swept.elo < 1200 and swept.margin < 1000
+
+
+@pytest.mark.parametrize(("wins", "factor"), [(70, 1.0), (99, 2.0)])
+def test_known_strengths_that_matches_contradict_are_less_certain(wins: int, factor: float) -> None:
+    known = {name: Rating(elo=elo, margin=60.0) for name, elo in (("weak", 0.0), ("strong", 150.0))}
+    match = PairResult(first="strong", second="weak", wins=wins, draws=0, losses=100 - wins)
+    margins = [rating.margin for rating in make_scale(known, [match]).known.values()]
+    assert min(margins) >= 60 * factor and (factor > 1 or max(margins) == 60)

@@ -38,7 +38,7 @@ def test_games_are_found_again_by_everything_that_they_depend_on(tmp_path: Path)
 
 def test_a_changed_search_plays_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_cache(tmp_path).add(OPPONENT, batch(0))
-    monkeypatch.setattr(game_cache, "SEARCHES", game_cache.SEARCHES[1:])
+    monkeypatch.setattr(game_cache, "cache_folder", lambda path: Path(f"{path.stem}-of-other-sources"))
     assert make_cache(tmp_path).read(OPPONENT) == []
 
 

@@ -147,6 +147,11 @@ def test_missing_and_unsuitable_engines_are_skipped_with_the_remedy(tmp_path: Pa
         ({"protocol": "built-in"}, r"there is no built-in player mine; there are random, greedy, mcts, alphabeta"),
         ({"protocol": "built-in", "name": "random"}, r"the built-in player random has no levels"),
         ({"programs": []}, r"engines\[0\]: give either programs, the names to look for, or path"),
+        (
+            {"arguments": [], "rungs": [{"level": 3, "elo": 1}, {"level": 4}]},
+            r"engines\[0\]: none of its lines has {level}, so all of its rungs would play alike",
+        ),
+        ({"rungs": [{"level": 3, "elo": 1}, {"level": 4, "margin": 9}]}, r"engines\[0\]: a margin is that of an elo"),
         ({"send": ["one\ntwo"]}, r"engines\[0\]\.send\[0\]: expected one line of text"),
     ],
 )
