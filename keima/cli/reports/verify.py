@@ -15,7 +15,8 @@ The folder is a run's, with its ledger, settings, games and models, and the reco
     seeds     every game has the seed that the run gives it, and no other game has it
     games     a sample is played again by seed and network: the search makes the same visits
     network   it follows from the version before it as those follow from theirs
-    strength  it is measured again: in the same positions, or in twice the games and from other openings
+    strength  it is measured again: in the same positions, where it must meet the target but for rounding, or in twice
+              the games and from other openings, where it must have the target's score
 
 Nothing that comes with the record is executed: a game or a network of one's own must be here already. Which games are
 played again is drawn anew each time; --seed repeats a check. Games that another kind of processor played are the same

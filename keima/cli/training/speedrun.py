@@ -9,7 +9,8 @@
 
 The run trains for the time that its settings or --minutes give, as its learning rate is planned for that time. Then the
 target's judge measures the last model, and finds by bisection the first one that meets the target with the whole 95 %
-interval. The clock is the time from the start of the run to the publication of that model; measuring it does not count.
+interval. Each network has openings of its own. The clock is the time from the start of the run to the publication of
+that model; measuring it does not count.
 
 The record is record.json in the run's folder: the clock, the network, the settings, the commit, the machine, and a hash
 of the ledger. Whoever has the folder checks it with keima verify. A target is a file that says what is trained and how
@@ -56,7 +57,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--distributed", action="store_true", help="play on the config's distributed.workers, not on this machine")
     text = "processes that play when the network is judged (default: one per core)"
     add("--processes", type=whole(), default=count_usable_cores(), help=text)
-    add("--judge-seed", type=whole(), default=1, help="seed of the judge's openings (default: %(default)s)")
     arguments = parser.parse_args(argv)
     if arguments.target and arguments.run_dir is None:
         arguments.run_dir = RUNS / f"speedrun-{Path(arguments.target).stem}"
@@ -103,10 +103,14 @@ from keima.play.speedrun.judge import (
     judge_network,
     judgement_text,
 )
+from keima.play.speedrun.judgements import StoredJudgements
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger, recorded, write_record
 from keima.play.speedrun.target import Target, list_targets, load_experiment, load_target
+from keima.trainers.run import FOLLOWED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTION = "The race is interrupted; the same command continues it, in {}."
+LIMITS = ("run.minutes", "run.iterations")  # which a race may change when it continues
 
 
 @handle_interrupts
@@ -124,10 +128,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         target = load_target(path)
         config = arguments.config or find_experiment(target.config)
         check_race(target, config, arguments.run_dir, {**target.settings, **given_settings(arguments)})
-        code = train(target, config, arguments)
+        if (arguments.run_dir / LEDGER_NAME).exists():
+            check_continuation(arguments.run_dir, arguments.config, given_settings(arguments))
+        code = train(target, config, arguments) or judge(path.stem, target, arguments, console)
         if code == INTERRUPTED:
-            console.print(f"The race is interrupted; the same command continues it, in {arguments.run_dir}.")
-        return code or judge(path.stem, target, arguments, console)
+            console.print(INTERRUPTION.format(arguments.run_dir), soft_wrap=True)
+        return code
+    except KeyboardInterrupt:
+        console.print(INTERRUPTION.format(arguments.run_dir), soft_wrap=True)
+        raise
     except (ValueError, OSError, SliceFailed, LedgerDamaged, LedgerMismatch) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
@@ -158,6 +167,22 @@ def check_race(target: Target, config: Path, run: Path, changes: Mapping[str, ob
     ):
         if is_given:
             raise ValueError(f"{name}: a record of such a run cannot be verified by others, so no race begins with it")
+
+
+def check_continuation(run: Path, config: Path | None, given: Mapping[str, object]) -> None:
+    """Check that a race that has begun would go on as it began: else its earlier games were played otherwise.
+
+    Raises:
+        ValueError: it would not.
+    """
+    remedy = "name another folder with --run-dir"
+    followed = run / FOLLOWED
+    if config and followed.exists() and Path(followed.read_text(encoding="utf-8")) != config.resolve():
+        raise ValueError(f"{run} is a race by the settings of another file than {config}: {remedy}")
+    begun = load_settings(run / SETTINGS)
+    for key, value in given.items():
+        if key not in LIMITS and load_settings(run / SETTINGS, overrides={key: value}) != begun:
+            raise ValueError(f"{run} is a race with another {key}: {remedy}")
 
 
 def train(target: Target, config: Path, arguments: argparse.Namespace) -> int:
@@ -218,12 +243,19 @@ def judge_model(
         )
 
 
+def seed_of(model_sha256: str) -> int:
+    """Return the seed of a network's openings: nobody can try several until one is lucky."""
+    return int(model_sha256[:8], 16)
+
+
 def judge(name: str, target: Target, arguments: argparse.Namespace, console: Console) -> int:
     """Find the first model that meets the target, and write the record; returns the exit code."""
     run = arguments.run_dir
     with read_ledger(run) as ledger:
         rows = ledger.iterations()
         models = [row for row in ledger.models() if row.accepted and model_path(run, row.version).is_file()]
+    made_by = versions()
+    stored, digests = StoredJudgements(run, target, made_by["keima"]), {row.version: row.sha256 for row in models}
     models = [row for row in models if rows and row.version <= rows[-1]["model_version"]]
     if not models:
         raise ValueError(f"{run} has no model yet: it needs more time")
@@ -232,15 +264,16 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
     )
 
     def measure(version: int) -> Judgement:
-        found = judge_model(
+        found = stored.get(digests[version]) or judge_model(
             run,
             version,
             target,
-            seed=arguments.judge_seed,
+            seed=seed_of(digests[version]),
             processes=arguments.processes,
             title=f"model {version}",
             console=console,
         )
+        stored.add(digests[version], found)
         when = format_duration(find_clock(rows, version)["seconds"])
         met = "met" if found.met else "not met"
         console.print(f"  model {version}, {when}: {judgement_text(target, found)}: {met}", soft_wrap=True)
@@ -258,15 +291,15 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
             target=target,
             seconds=clock["seconds"],
             model_version=first,
-            model_sha256=next(row.sha256 for row in models if row.version == first),
-            judgement=recorded(judgements[first], arguments.judge_seed),
+            model_sha256=digests[first],
+            judgement=recorded(judgements[first], seed_of(digests[first])),
             games=clock["total_games"],
             positions=clock["total_positions"],
             core_hours=sum_core_hours(until),
             run_id=ledger.run_id,
             ledger_sha256=hash_ledger(ledger),
             config_sha256=hash_config(run),
-            versions=versions(),
+            versions=made_by,
             machine=describe_machine() | {"gpus": str(count_gpus())},
             workers=len(clock["workers"]),
             made=f"{datetime.now(UTC):%Y-%m-%d}",

@@ -46,7 +46,7 @@ class Record(BaseModel):
     games: int
     """That the run had received by then, and their positions."""
     positions: int
-    core_hours: float
+    core_hours: float = Field(gt=0, allow_inf_nan=False)
     """Of the workers, by then."""
     run_id: str
     ledger_sha256: str

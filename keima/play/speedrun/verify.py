@@ -1,15 +1,15 @@
 """Check the record of a race: its books, its clock, its games, and its network.
 
 Each check yields what it found, and problems if there are any. To pass all of them, a network must have played the
-games of the run and follow from the network of its seed. A forger who has trained longer than the books say, elsewhere
-and from the same seed, is not found out.
+games of the run and follow from the network of its seed, as far as the run has versions and games that show it. A
+forger who has trained longer than the books say, elsewhere and from the same seed, is not found out.
 """
 
 import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from keima.base.random import seed_stream
 from keima.base.reports.formats import format_duration, format_percent
 from keima.base.system.machine import describe_machine
+from keima.config.load import versions
 from keima.config.own_modules import is_own
 from keima.config.schema import Settings
+from keima.config.sections.run import RunSettings
 from keima.data.game_seeds import find_numbers
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import BatchRow, model_path
@@ -44,6 +46,7 @@ BUSY_SECONDS = 20.0  # between two entries of the ledger, up to which a run was 
 EXCUSED_PAUSES = 3  # that may be shorter, or have had work that the clock lost by a kill
 TIMED: tuple[Literal["batches", "models", "iterations"], ...] = ("batches", "models", "iterations")  # tables with times
 CHECKED_NUMBERS = ("iteration", "seconds", "model_version", "total_games", "total_positions")  # of iterations' reports
+ROUNDING = 0.003  # share of positions by which two kinds of processors may count errors differently
 FIRST_GAMES = 100  # of a process, of which at least one should have been received
 MOST_OUTSTANDING = 100_000  # games of a worker that are still to come
 LONG = 60.0  # seconds from which on a run's iterations are long enough to compare them one by one
@@ -57,7 +60,8 @@ OWN_GAMES = 8  # of the record's network
 GAMES_TOGETHER = 4  # that are played again with the same network
 COMPARED_POSITIONS = 256
 NEVER = -1e3  # the logarithm of an illegal action's probability
-KEPT_SHARE = 0.9  # of the models that run.keep_models keeps
+LEAST_KEPT = RunSettings.model_fields["keep_models"].default  # a race may keep more files of models, but not fewer
+KEPT_SHARE = 0.9  # of these
 MOST_STEPS = 4  # earlier steps of the network that one is compared with
 FOREIGN_FACTOR, FOREIGN_NATS = 5.0, 0.05  # how much larger than these it may be
 FASTEST = 2.5  # times the speed of this machine, if it is of the same kind; a cache of evaluations gives up to 1.5
@@ -100,14 +104,32 @@ def check_books(record: Record, ledger: Ledger, run: Path) -> Finding:
         ):
             if said != entered:
                 problems.append(f"the record's {name} is {said:,}, and the ledger's {entered:,}")
-        received = sum(row.games for row in ledger.received_batches())
-        if received < record.games:
-            problems.append(f"the ledger has {received:,} games, and the record counts {record.games:,}")
+        problems += _check_sums(record, ledger)
     return Finding(
         subject="books",
-        text=f"model {record.model_version} after {format_duration(record.seconds)} and {record.games:,} games",
+        text=f"model {record.model_version} after {format_duration(record.seconds)} and {record.games:,} games, by "
+        f"version {made_by(record)}",
         problems=tuple(problems),
     )
+
+
+def _check_sums(record: Record, ledger: Ledger) -> Iterator[str]:
+    """Yield where the record's games and positions are not those of the first batches, received by its time."""
+    rows = ledger.received_batches()
+    games, positions = accumulate(row.games for row in rows), accumulate(row.positions for row in rows)
+    sums = zip(rows, games, positions, strict=True)
+    last = next((row for row, *counted in sums if counted == [record.games, record.positions]), None)
+    if last is None:
+        yield f"no batch of the ledger is the last of {record.games:,} games with {record.positions:,} positions"
+        return
+    clock = find_clock(ledger.iterations(), record.model_version)
+    if ledger.times("batches")[last.sequence] > ledger.times("iterations")[clock["iteration"]] + CLOCK_SECONDS:
+        yield f"batch {last.id}, which the record counts, was received after its time"
+
+
+def made_by(record: Record) -> str:
+    """Return the version that made a record."""
+    return record.versions.get("keima", "unknown")
 
 
 def check_target(record: Record, target: Target) -> Finding:
@@ -131,10 +153,23 @@ def check_reports(ledger: Ledger) -> None:
         raise ValueError("the ledger has no iterations")
     for number, report in enumerate(reports, 1):
         values = [report.get(name) for name in CHECKED_NUMBERS] if isinstance(report, dict) else [None]
-        if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        if not all(_is_number(value) for value in values):
             raise ValueError(
                 f"the report of iteration {number} is damaged: {', '.join(CHECKED_NUMBERS)} must be numbers"
             )
+        workers = report.get("workers")
+        if not isinstance(workers, list) or not all(
+            isinstance(worker, dict) and isinstance(worker.get("name"), str) and _is_number(worker.get("core_hours"))
+            for worker in workers
+        ):
+            raise ValueError(f"the report of iteration {number} is damaged: each worker must have name and core_hours")
+    for table in TIMED:
+        if not all(_is_number(time) for time in ledger.times(table).values()):
+            raise ValueError(f"the ledger is damaged: a time of its {table} is no number")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def check_models(ledger: Ledger, run: Path, game: Game, own_network: str) -> None:
@@ -370,16 +405,18 @@ def check_games(
     compared, agreeing = count_agreeing(found)
     whole = sum(agreement.same == agreement.plies for agreement in found)
     problems = list[str]()
+    here_by = versions()["keima"]
+    other = "" if made_by(record) == here_by else f", or its version plays otherwise than this one, {here_by}"
     for what, (number, agree) in (("", (compared, agreeing)), (" of the record's network", count_agreeing(own))):
         if agree < LEAST_AGREEING * number or (number == 0 and not what):
             problems.append(
                 f"only {agree} of {number} games{what} have the visits that their seeds and networks give: others "
-                "played them, or with other settings"
+                f"played them, or with other settings{other}"
             )
     ratio = 0.0
     if record.core_hours and here:  # evaluations per second of a core
         ratio = record.positions * evaluations / max(1, moves) / (3600 * record.core_hours) / here
-    is_alike = describe_machine()["processor"] == record.machine.get("processor")
+    is_alike = all(describe_machine()[name] == record.machine.get(name) for name in ("processor", "with"))
     played_there = not settings.distributed.enabled and record.machine.get("gpus", "0") == "0"
     if is_alike and played_there and ratio > FASTEST:
         problems.append(f"its cores played {ratio:.1f} times as fast as this machine, which is of the same kind")
@@ -387,39 +424,45 @@ def check_games(
     text = (
         f"{len(found)} played again: {agreeing} of {compared} by the same search, {whole} to the last move (mean "
         f"distance {distance:.3f}); a core played {ratio:.1f} times as fast as one here"
-    )
+    ) + ("" if own else "; none of them is by the record's network, which played no games of the run")
     return Finding(subject="games", text=text, problems=tuple(problems))
 
 
 def check_network(ledger: Ledger, settings: Settings, game: Game, run: Path, record: Record, *, seed: int) -> Finding:
     """Check that the networks begin with that of the run's seed, and that each follows from the one before it.
 
-    A step is compared with those around it, as the first ones are long.
+    A step is compared with those before it, as the first ones are long.
     """
     models = ledger.models()
-    files = [row.version for row in models if model_path(run, row.version).is_file()]
-    versions = [version for version in files if version <= record.model_version]
+    present = [row.version for row in models if model_path(run, row.version).is_file()]
+    files = [version for version in present if version <= record.model_version]
     problems = list[str]()
     if settings.game.smaller:
         problems.append("it began on smaller boards, whose games are not in the record")
-    if versions[:1] != [row.version for row in models[:1]]:
+    if files[:1] != [row.version for row in models[:1]]:
         problems.append("the first version of the network has no file")
-    elif len(files) < KEPT_SHARE * min(len(models), settings.run.keep_models or len(models)):
-        problems.append(f"only {len(files):,} of {len(models):,} versions of the network have files")
-    elif not _is_begin(load_model_file(model_path(run, versions[0])), game, settings):
+    elif len(present) < KEPT_SHARE * min(len(models), max(LEAST_KEPT, settings.run.keep_models or len(models))):
+        problems.append(f"only {len(present):,} of {len(models):,} versions of the network have files")
+    elif not _is_begin(load_model_file(model_path(run, files[0])), game, settings):
         problems.append("the first version of the network is not the one that the run's seed gives")
     observations, legal = _find_positions(ledger, game, run, seed=seed)
-    policies = (_find_policies(game, run, version, observations, legal) for version in versions)
+    policies = (_find_policies(game, run, version, observations, legal) for version in files)
     steps = [_mean_divergence(second, first) for first, second in pairwise(policies)]
-    for index in range(2, len(steps)):
+    for index in range(1, len(steps)):
         usual = max(steps[max(0, index - MOST_STEPS) : index])
         if steps[index] > FOREIGN_FACTOR * usual + FOREIGN_NATS:
             problems.append(
-                f"model {versions[index + 1]} does not follow from the version before it: their policies differ by "
+                f"model {files[index + 1]} does not follow from the version before it: their policies differ by "
                 f"{steps[index]:.3f} nats"
             )
-    text = f"{len(versions):,} versions from that of the seed on" + (
-        f"; policies differ by {steps[-1]:.3f} nats in the last step, and by up to {max(steps):.3f}" if steps else ""
+    text = (
+        f"{len(files):,} versions from that of the seed on"
+        + (
+            f"; policies differ by {steps[-1]:.3f} nats in the last step, and by up to {max(steps):.3f}"
+            if steps
+            else ""
+        )
+        + ("" if len(steps) > 1 else "; too few to compare their steps")
     )
     return Finding(subject="network", text=text, problems=_shortened(problems))
 
@@ -470,10 +513,9 @@ def check_strength(record: Record, again: Judgement) -> Finding:
     """Compare a second judgement, with other openings, with the target: is the network weaker than it?"""
     target, before = record.target, record.judgement
     if target.errors:  # in the same positions: only ties and rounding differ
-        weaker, apart = again.value > target.errors.most, again.value > before.high
+        weaker, apart = again.high >= target.errors.most + ROUNDING, again.value > before.value + ROUNDING
     else:
-        error = (again.high - again.low) / 4  # of the second measurement, which is by chance below the truth, too
-        weaker, apart = target.match is not None and again.value < target.match.least - error, again.high < before.low
+        weaker, apart = target.match is not None and again.value < target.match.least, again.high < before.low
     problems = list[str]()
     if weaker:
         problems.append("measured again, the network does not reach the target")

@@ -31,8 +31,8 @@ from keima.paths import CACHE
 from keima.play.speedrun.judge import Judgement
 from keima.play.speedrun.record import hash_config, hash_ledger, read_record
 from keima.play.speedrun.target import load_target
-from keima.play.speedrun.verify import check_clock
-from keima.trainers.run import local_backend_maker, train_run
+from keima.play.speedrun.verify import check_clock, check_strength
+from keima.trainers.run import FOLLOWED, local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
 TARGET = """
@@ -134,10 +134,9 @@ def test_an_honest_record_holds(recorded: Path, folder: Path, capsys: pytest.Cap
     assert checked(recorded, folder, capsys, strength=True) == (0, {})
     assert verify([str(recorded), "--target", str(folder / "easy.yaml"), "--processes", "1"]) == 0
     said = capsys.readouterr().out
-    assert (
-        re.search(r"(\d+) played again: \1 of \1 by the same search, \1 to the last move", said)
-        and "The record holds." in said
-    )
+    # Of a game without a policy target nothing is compared.
+    assert re.search(r"(\d+) played again: (\d+) of \2 by the same search, \1 to the last move", said), said
+    assert "The record holds." in said
 
 
 @pytest.mark.slow
@@ -344,6 +343,102 @@ def test_core_hours_that_the_books_or_the_machine_contradict_are_refused(copy: P
     assert "the record's machine has no cores" in clock_problems(copy)
 
 
+def test_a_record_without_core_hours_has_no_speed_and_is_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(copy, core_hours=0.0)
+    assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    assert "record.json: core_hours: " in capsys.readouterr().err
+
+
+def test_positions_that_no_batches_have_are_refused(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_reports(copy, lambda report: report.update(total_positions=report["total_positions"] // 2))
+    forge(copy, positions=read_record(copy).positions // 2)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "no batch of the ledger is the last of" in reasons["books"][0]
+
+
+def test_models_whose_files_the_settings_let_go_are_missed(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, last = copy / "config.yaml", read_record(copy).model_version
+    config.write_text(config.read_text().replace("keep_models: 500", "keep_models: 2"))
+    for path in (copy / "models").glob("*.model"):
+        if path.stem not in ("model-000001", f"model-{last:06d}"):
+            path.unlink()
+    sql(copy, "UPDATE models SET path = '' WHERE version NOT IN (1, ?)", last)
+    forge(copy)
+    code, reasons = checked(copy, folder, capsys)
+    assert code == 1 and "versions of the network have files" in reasons["network"][0]
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [({"workers": [{}]}, "each worker must have name and core_hours"), ({"total_games": "9"}, "must be numbers")],
+)
+def test_damaged_books_are_named(
+    report: dict[str, Any], reason: str, copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_reports(copy, lambda each: each.update(report))
+    forge(copy)
+    assert verify([str(copy), "--target", str(folder / "easy.yaml")]) == 2
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("goal", "said", "again", "reason"),
+    [
+        ("errors: {most: 0.05}", 0.040, (0.040, 0.049), ""),
+        ("errors: {most: 0.05}", 0.040, (0.042, 0.051), ""),  # another kind of processor
+        ("errors: {most: 0.05}", 0.040, (0.049, 0.059), "does not reach the target"),
+        ("errors: {most: 0.05}", 0.020, (0.040, 0.049), "weaker than the record says"),
+        ('match: {opponent: "mcts:9", least: 0.5}', 0.61, (0.52, 0.59), ""),
+        ('match: {opponent: "mcts:9", least: 0.5}', 0.61, (0.49, 0.56), "does not reach the target"),
+    ],
+)
+def test_a_network_must_be_as_strong_as_the_record_says(
+    goal: str, said: float, again: tuple[float, float], reason: str, copy: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "target.yaml"
+    path.write_text(TARGET.replace("errors: {most: 0.9}", goal))
+    judged = {"value": said, "low": said - 0.05, "high": said + 0.05, "count": 100, "seed": 1}
+    forge(copy, target=load_target(path).model_dump(mode="json"), judgement=judged)
+    value, high = again
+    found = Judgement(value=value, low=2 * value - high, high=high, count=200, met=True)
+    problems = check_strength(read_record(copy), found).problems
+    assert reason in " ".join(problems) and bool(problems) == bool(reason)
+
+
+def test_a_race_that_has_begun_goes_on_only_with_its_own_settings(
+    copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, before = [str(folder / "easy.yaml"), "--run-dir", str(copy)], (copy / RECORD_NAME).read_text()
+    assert speedrun([*words, "--seed", "2"]) == 2
+    assert "is a race with another run.seed: name another folder with --run-dir" in capsys.readouterr().err
+    (copy / FOLLOWED).write_text("elsewhere.yaml")
+    assert speedrun([*words, "--config", "tic_tac_toe"]) == 2
+    assert "is a race by the settings of another file" in capsys.readouterr().err
+    assert (copy / RECORD_NAME).read_text() == before
+
+
+def test_a_judgement_is_not_made_twice(copy: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+
+    def judge(run: Path, version: int, *arguments: Any, **options: Any) -> Judgement:
+        made.append(version)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return Judgement(value=0.1, low=0.1, high=0.2, count=10, met=True)
+
+    monkeypatch.setattr("keima.cli.training.speedrun.judge_model", judge)
+    words = [str(folder / "easy.yaml"), "--run-dir", str(copy)]
+    assert speedrun(words) == 130, "interrupted in the second one"
+    assert speedrun(words) == 0
+    assert made.count(made[0]) == 1 and made.count(made[1]) == 2
+
+
 def clock_problems(run: Path, core_hours: float | None = None) -> str:
     record = read_record(run)
     hours = record.core_hours if core_hours is None else core_hours
@@ -364,20 +459,23 @@ def test_a_foreign_network_is_refused(copy: Path, folder: Path, capsys: pytest.C
     assert code == 1 and "games of the record's network have the visits" in " ".join(reasons["games"])
 
 
-def test_missing_games_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("batch", "subject"), [(3, "books"), (-1, "ledger")], ids=["before", "after"])
+def test_games_that_are_missing_before_and_after_the_record_s_time_are_refused(
+    batch: int, subject: str, copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with read_ledger(copy) as ledger:
-        row = ledger.received_batches()[3]
+        row = ledger.received_batches()[batch]
     games_path(copy, row.id).unlink()
     sql(copy, "DELETE FROM batches WHERE id = ?", row.id)
     forge(copy)
     code, reasons = checked(copy, folder, capsys)
-    assert code == 1 and "ledger" in reasons
+    assert code == 1 and subject in reasons
 
 
 def test_copied_games_are_refused(copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with read_ledger(copy) as ledger:
         rows = ledger.received_batches()
-    first, row = next((one, two) for two in rows[3:] for one in rows[2:] if one.games == two.games and one.id < two.id)
+    first, row = next((one, two) for two in reversed(rows) for one in rows[2:] if one.games == two.games and one != two)
     shutil.rmtree(copy / "checkpoints")  # which count positions
     source = decode_batch(games_path(copy, first.id).read_bytes())
     forged = type(source)(**{**vars(source), "batch_id": row.id, "first_game": row.first_game})
