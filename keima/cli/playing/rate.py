@@ -20,9 +20,9 @@ counted. A game for one player is measured by its mean score. For any other game
 with which Monte-Carlo tree search is as strong.
 
 The results of all games are kept in ~/.cache/keima/ratings, for each network, search, engine and seed; after a change
-of Keima's search, games are played anew. Ctrl-C ends the games and shows the result so far. Connect Four takes a few
-minutes, more with --positions and --games, and begins anew; with more positions, more of them are late ones, so compare
-the figures of the same plies.
+of what plays them in Keima, games are played anew. Ctrl-C ends the games and shows the result so far. Connect Four
+takes a few minutes, more with --positions and --games, and begins anew; with more positions, more of them are late
+ones, so compare the figures of the same plies.
 """
 
 import argparse
