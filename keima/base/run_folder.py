@@ -7,12 +7,19 @@ LEDGER_NAME = "run.db"
 STATS_NAME = "training_stats.json"
 RECORD_NAME = "record.json"  # of a race
 PROGRESS_NAME = "progress.json"  # of a run under way
+FOLLOWED = "followed_config"  # the path of the config file that the run was started with or followed last
 SMALLER_BOARDS = "smaller"  # the folder of the folders of a run's smaller boards
 
 
 def resolve_run_folder(given: Path) -> Path:
     """Return the folder of a run given by path or name."""
     return given if given.is_dir() or len(given.parts) > 1 else RUNS / given
+
+
+def find_followed_config(run_dir: Path) -> Path | None:
+    """Return the config file that a run was started with or followed last; None if it is not known."""
+    mark = run_dir / FOLLOWED
+    return Path(mark.read_text(encoding="utf-8")) if mark.exists() else None
 
 
 def list_smaller_boards(run_dir: Path) -> list[Path]:

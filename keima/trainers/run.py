@@ -15,6 +15,7 @@ from typing import Any
 from keima.base.files import write_atomically
 from keima.base.reports.formats import game_title
 from keima.base.reports.run_reports import IterationReport, Observer
+from keima.base.run_folder import FOLLOWED
 from keima.base.run_lock import RunLock
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.cluster.control.cluster_client import open_cluster_client
@@ -39,7 +40,6 @@ from keima.trainers.weights_files import WeightsFiles
 log = logging.getLogger(__name__)
 
 LOG_NAME = "coach.log"  # in the run's folder
-FOLLOWED = "followed_config"  # there too: the path of the config file that it was started with or followed last
 CLUSTER_LOG = workspace() / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
 

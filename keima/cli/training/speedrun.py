@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 from keima.base.disk_words import error_text
 from keima.base.named import find_experiment, find_target, flag_type
-from keima.base.run_folder import LEDGER_NAME, RUNS
+from keima.base.run_folder import LEDGER_NAME, RUNS, find_followed_config
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
@@ -106,7 +106,6 @@ from keima.play.speedrun.judge import (
 from keima.play.speedrun.judgements import StoredJudgements
 from keima.play.speedrun.record import Record, find_clock, hash_config, hash_ledger, recorded, write_record
 from keima.play.speedrun.target import Target, list_targets, load_experiment, load_target
-from keima.trainers.run import FOLLOWED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTION = "The race is interrupted; the same command continues it, in {}."
@@ -176,8 +175,7 @@ def check_continuation(run: Path, config: Path | None, given: Mapping[str, objec
         ValueError: it would not.
     """
     remedy = "name another folder with --run-dir"
-    followed = run / FOLLOWED
-    if config and followed.exists() and Path(followed.read_text(encoding="utf-8")) != config.resolve():
+    if config and find_followed_config(run) not in (None, config.resolve()):
         raise ValueError(f"{run} is a race by the settings of another file than {config}: {remedy}")
     begun = load_settings(run / SETTINGS)
     for key, value in given.items():
@@ -264,16 +262,18 @@ def judge(name: str, target: Target, arguments: argparse.Namespace, console: Con
     )
 
     def measure(version: int) -> Judgement:
-        found = stored.get(digests[version]) or judge_model(
-            run,
-            version,
-            target,
-            seed=seed_of(digests[version]),
-            processes=arguments.processes,
-            title=f"model {version}",
-            console=console,
-        )
-        stored.add(digests[version], found)
+        found = stored.get(digests[version])
+        if found is None:
+            found = judge_model(
+                run,
+                version,
+                target,
+                seed=seed_of(digests[version]),
+                processes=arguments.processes,
+                title=f"model {version}",
+                console=console,
+            )
+            stored.add(digests[version], found)
         when = format_duration(find_clock(rows, version)["seconds"])
         met = "met" if found.met else "not met"
         console.print(f"  model {version}, {when}: {judgement_text(target, found)}: {met}", soft_wrap=True)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
-from keima.base.run_folder import LEDGER_NAME, list_run_names, resolve_run_folder
+from keima.base.run_folder import LEDGER_NAME, find_followed_config, list_run_names, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, check_paths_exist, parse_before_imports, report_compiling_of
@@ -169,7 +169,7 @@ from keima.evaluation.match_worker import describe_match_search
 from keima.learning.ranks.process_group import RankInfo, Ranks, count_ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
-from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_backend_maker, train_run
+from keima.trainers.run import RunEnd, cluster_backend_maker, local_backend_maker, train_run
 
 
 def begin_training(arguments: argparse.Namespace) -> int:
@@ -264,9 +264,8 @@ def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]
     Raises:
         ConfigError: the file is invalid, or lists no workers.
     """
-    mark = path.parent / FOLLOWED
-    followed = Path(mark.read_text(encoding="utf-8")) if mark.exists() else path
-    files = [followed if followed.exists() else path]
+    followed = find_followed_config(path.parent)
+    files = [followed if followed and followed.exists() else path]
     if not settings.distributed.enabled and find_file(CLUSTER).exists():
         files.append(find_file(CLUSTER))
     for file in files:

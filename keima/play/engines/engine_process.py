@@ -127,7 +127,7 @@ class EngineProcess:
         self._kill_group()
         code = self._process.wait()
         self._errors.seek(0)
-        words = " / ".join(self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").split("\n")).strip(" /")
+        words = self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip().replace("\n", " / ")
         return EngineFailed(
             f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}"
         )

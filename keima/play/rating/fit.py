@@ -1,13 +1,12 @@
 """The rating of a network from its games against rungs whose strengths are known in advance."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keima.base.reports.intervals import Z
 from keima.evaluation.elo import ELO_SCALE, PairResult, Rating, expected_score, rate_against_anchors
 from keima.play.rating.rungs import Rung
-from keima.play.rating.scale import Scale
+from keima.play.rating.scale import Scale, birge_ratio
 
 NETWORK = "network"
 MOST_LIKELY_REACH = 400.0  # Elo beyond the ladder, before any games
@@ -68,7 +67,7 @@ def fit_rating(rungs: Sequence[Rung], points: Mapping[str, Points], scale: Scale
 
     One draw is added against the anchor with the most even score, so that a clean sweep has a finite rating, and one
     against each rung of unknown strength. If anchors disagree by more than chance, the margin is enlarged in the same
-    proportion (Birge, "The calculation of errors by the method of least squares", 1932).
+    proportion (``birge_ratio``).
 
     Args:
         rungs: the ladder; those with a strength are anchors.
@@ -94,10 +93,9 @@ def fit_rating(rungs: Sequence[Rung], points: Mapping[str, Points], scale: Scale
     # log-likelihood, which is that of the anchors from where they were known to be.
     disagreement = _sum_deviations(anchors, points, rated)
     disagreement += 2 * (scale.log_likelihood(scale.rated) - scale.log_likelihood(rated))
-    disagreement /= max(1, len(anchors) - 1)
     return NetworkRating(
         elo=me.elo,
-        margin=me.margin * math.sqrt(max(1.0, disagreement)),
+        margin=me.margin * birge_ratio(disagreement, len(anchors)),
         bound=_find_bound([points[rung.name] for rung in anchors]),
         rungs={rung.name: rated[rung.name] for rung in played},
     )

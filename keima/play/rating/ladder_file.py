@@ -80,7 +80,7 @@ class LadderEngine(Section):
             raise ValueError("go limits the search of a UCI engine: each of them needs it, and no other has it")
         if len({rung.level for rung in self.rungs}) < len(self.rungs):
             raise ValueError("two of the rungs have the same level")
-        has_level = any("{level}" in line for line in (*self.arguments, *self.send, *self.files, self.go or ""))
+        has_level = any("{level}" in line for line in (*self.arguments, *self.send, self.go or ""))
         if self.protocol != "built-in" and len(self.rungs) > 1 and not has_level:
             raise ValueError("none of its lines has {level}, so all of its rungs would play alike")
         if any(rung.margin and rung.elo is None for rung in self.rungs):

@@ -120,9 +120,9 @@ def rate_on_ladder(match: LadderMatch, skipped: Sequence[SkippedEngine] = ()) ->
             except (SliceFailed, _TooSlowError) as error:
                 in_vain += time.monotonic() - began
                 failed.append(SkippedEngine(name=name, reason=_last_line(error)))
-                # At another strength an engine that fails would fail as well, perhaps as late.
-                fails = isinstance(error, SliceFailed)
-                closed |= {other for other in table if other == name or (fails and engine_of(other) == engine_of(name))}
+                closed.add(name)
+                if isinstance(error, SliceFailed):  # at another strength it would fail as well, perhaps as late
+                    closed.update(other for other in table if engine_of(other) == engine_of(name))
                 if RESIGNED in str(error):  # only those games were finished in which it did not lose early
                     in_vain += table[name].seconds
                     table[name] = RungGames(rung=batch.rung)

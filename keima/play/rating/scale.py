@@ -33,7 +33,7 @@ class Scale:
         total = 0.0
         for name, known in self.known.items():
             if known.margin > 0:
-                total -= 0.5 * (Z * (ratings[name].elo - known.elo) / known.margin) ** 2
+                total -= 0.5 * _count_deviations(ratings[name], known) ** 2
         for match in self.matches:
             share = expected_score(ratings[match.first].elo - ratings[match.second].elo)
             total += (match.wins + match.draws / 2) * math.log(share)
@@ -45,7 +45,7 @@ def make_scale(known: Mapping[str, Rating], matches: Sequence[PairResult]) -> Sc
     """Return the scale of these matches, with one draw beforehand where a chain of them needs it: a clean sweep then
     has a finite rating, and a match between rungs that are connected already adds no more than its games say. Where the
     matches place the known strengths further from each other than their margins allow, all of these margins are
-    enlarged in proportion (Birge, "The calculation of errors by the method of least squares", 1932).
+    enlarged in proportion.
 
     Args:
         known: the strengths that define the scale.
@@ -65,20 +65,25 @@ def make_scale(known: Mapping[str, Rating], matches: Sequence[PairResult]) -> Sc
         left.remove(bridge)
         connected |= {bridge.first, bridge.second}
         found[found.index(bridge)] = replace(bridge, draws=bridge.draws + 1)
-    excess = _measure_excess(Scale(known=known, matches=found))
-    return Scale(
-        known={name: replace(each, margin=each.margin * excess) for name, each in known.items()}, matches=found
-    )
+    scale = Scale(known=known, matches=found)
+    uncertain = [name for name, each in known.items() if each.margin > 0]
+    chi_squared = sum(_count_deviations(scale.rated[name], known[name]) ** 2 for name in uncertain)
+    excess = birge_ratio(chi_squared, len(uncertain))
+    return replace(scale, known={name: replace(each, margin=each.margin * excess) for name, each in known.items()})
 
 
-def _measure_excess(scale: Scale) -> float:
-    """Return by how much the known strengths are further from where matches place them than their margins allow; at
-    least 1.
+def birge_ratio(chi_squared: float, values: int) -> float:
+    """Return by how much to enlarge the margins of values that disagree by more than they allow; at least 1.
+
+    Birge, "The calculation of errors by the method of least squares", 1932. One of the values is used up by what they
+    have in common: sqrt(chi squared / (values - 1)).
     """
-    uncertain = [name for name, known in scale.known.items() if known.margin > 0]
-    away = [Z * (scale.rated[name].elo - scale.known[name].elo) / scale.known[name].margin for name in uncertain]
-    # sqrt(chi squared / degrees of freedom); one strength is used up by the place of the whole scale
-    return math.sqrt(max(1.0, sum(each**2 for each in away) / max(1, len(away) - 1)))
+    return math.sqrt(max(1.0, chi_squared / max(1, values - 1)))
+
+
+def _count_deviations(found: Rating, known: Rating) -> float:
+    """Return how many standard deviations lie between where a rung was found and where it was known to be."""
+    return Z * (found.elo - known.elo) / known.margin
 
 
 def _measure_unevenness(match: PairResult) -> float:

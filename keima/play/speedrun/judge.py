@@ -13,7 +13,7 @@ from keima.play.arena.ladder import build_ladder
 from keima.play.arena.match_benchmark import Entrant, Tally, play_pairs
 from keima.play.arena.players import NetworkSpec, make_player
 from keima.play.network_loader import PlayableNetwork
-from keima.play.rating.ladder_file import find_shipped_ladder
+from keima.play.rating.ladder_file import engine_of, find_shipped_ladder
 from keima.play.rating.rungs import make_rungs
 from keima.play.speedrun.target import Target
 
@@ -97,7 +97,7 @@ def find_opponent(game: Game, name: str) -> Entrant:
     known = {rung.name: rung.entrant for rung in rungs}
     if name in known:
         return known[name]
-    missing = next((each for each in skipped if each.name == name.partition(":")[0]), None)
+    missing = next((each for each in skipped if each.name == engine_of(name)), None)
     if missing:
         install = f"; to install it: {missing.install}" if missing.install else ""
         raise ValueError(f"{name} cannot play: {missing.reason}{install}")

@@ -104,7 +104,8 @@ def check_books(record: Record, ledger: Ledger, run: Path) -> Finding:
         ):
             if said != entered:
                 problems.append(f"the record's {name} is {said:,}, and the ledger's {entered:,}")
-        problems += _check_sums(record, ledger)
+        ended = list(ledger.times("iterations").values())[rows.index(clock)]
+        problems += _check_sums(record, ledger, ended + CLOCK_SECONDS)
     return Finding(
         subject="books",
         text=f"model {record.model_version} after {format_duration(record.seconds)} and {record.games:,} games, by "
@@ -113,17 +114,15 @@ def check_books(record: Record, ledger: Ledger, run: Path) -> Finding:
     )
 
 
-def _check_sums(record: Record, ledger: Ledger) -> Iterator[str]:
-    """Yield where the record's games and positions are not those of the first batches, received by its time."""
+def _check_sums(record: Record, ledger: Ledger, latest: float) -> Iterator[str]:
+    """Yield where the record's games and positions are not those of the first batches, received by ``latest``."""
     rows = ledger.received_batches()
     games, positions = accumulate(row.games for row in rows), accumulate(row.positions for row in rows)
     sums = zip(rows, games, positions, strict=True)
     last = next((row for row, *counted in sums if counted == [record.games, record.positions]), None)
     if last is None:
         yield f"no batch of the ledger is the last of {record.games:,} games with {record.positions:,} positions"
-        return
-    clock = find_clock(ledger.iterations(), record.model_version)
-    if ledger.times("batches")[last.sequence] > ledger.times("iterations")[clock["iteration"]] + CLOCK_SECONDS:
+    elif ledger.times("batches")[last.sequence] > latest:
         yield f"batch {last.id}, which the record counts, was received after its time"
 
 
@@ -414,9 +413,10 @@ def check_games(
                 f"played them, or with other settings{other}"
             )
     ratio = 0.0
-    if record.core_hours and here:  # evaluations per second of a core
+    if here:  # evaluations per second of a core
         ratio = record.positions * evaluations / max(1, moves) / (3600 * record.core_hours) / here
-    is_alike = all(describe_machine()[name] == record.machine.get(name) for name in ("processor", "with"))
+    machine = describe_machine()
+    is_alike = all(machine[name] == record.machine.get(name) for name in ("processor", "with"))
     played_there = not settings.distributed.enabled and record.machine.get("gpus", "0") == "0"
     if is_alike and played_there and ratio > FASTEST:
         problems.append(f"its cores played {ratio:.1f} times as fast as this machine, which is of the same kind")
@@ -455,15 +455,11 @@ def check_network(ledger: Ledger, settings: Settings, game: Game, run: Path, rec
                 f"model {files[index + 1]} does not follow from the version before it: their policies differ by "
                 f"{steps[index]:.3f} nats"
             )
-    text = (
-        f"{len(files):,} versions from that of the seed on"
-        + (
-            f"; policies differ by {steps[-1]:.3f} nats in the last step, and by up to {max(steps):.3f}"
-            if steps
-            else ""
-        )
-        + ("" if len(steps) > 1 else "; too few to compare their steps")
-    )
+    text = f"{len(files):,} versions from that of the seed on"
+    if steps:
+        text += f"; policies differ by {steps[-1]:.3f} nats in the last step, and by up to {max(steps):.3f}"
+    if len(steps) < 2:
+        text += "; too few to compare their steps"
     return Finding(subject="network", text=text, problems=_shortened(problems))
 
 

@@ -16,7 +16,7 @@ import yaml
 from rich.console import Console
 
 from keima.base.files import sha256_hex
-from keima.base.run_folder import RECORD_NAME
+from keima.base.run_folder import FOLLOWED, RECORD_NAME
 from keima.cli.reports.audit import sum_core_hours
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import judge_model
@@ -32,7 +32,7 @@ from keima.play.speedrun.judge import Judgement
 from keima.play.speedrun.record import hash_config, hash_ledger, read_record
 from keima.play.speedrun.target import load_target
 from keima.play.speedrun.verify import check_clock, check_strength
-from keima.trainers.run import FOLLOWED, local_backend_maker, train_run
+from keima.trainers.run import local_backend_maker, train_run
 from tests.small_run import GAME, new_model, small_settings
 
 TARGET = """

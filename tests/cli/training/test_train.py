@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from keima.base.run_folder import FOLLOWED
 from keima.base.run_lock import RunLock
 from keima.base.system.command_line import program_name
 from keima.cli.training import train
@@ -162,7 +163,7 @@ def test_a_resumed_cluster_takes_the_workers_that_its_file_lists_now(tmp_path: P
     arguments = train.parse(["--distributed", "--run-dir", str(run_dir), "--resume"])
     path, settings = train.read_settings(arguments)
     assert path == run_dir / "config.yaml"
-    (run_dir / train.FOLLOWED).write_text(str(followed))
+    (run_dir / FOLLOWED).write_text(str(followed))
     path, settings = train.read_settings(arguments)
     assert path == followed
     assert [worker.name for worker in settings.distributed.workers] == ["worker2", "added"]
@@ -192,7 +193,7 @@ def test_a_local_run_continues_with_the_workers_of_its_file_or_else_of_the_clust
     (run_dir / "run.db").touch()
     config(run_dir, run={"seed": 77}).rename(run_dir / "config.yaml")
     begun_with = config(tmp_path, run={"seed": 78})
-    (run_dir / train.FOLLOWED).write_text(str(begun_with))
+    (run_dir / FOLLOWED).write_text(str(begun_with))
     (tmp_path / "elsewhere").mkdir()
     others = config(tmp_path / "elsewhere", distributed=cluster_of("worker2"))
     monkeypatch.setattr(train, "CLUSTER", tmp_path / "elsewhere" / "nowhere.yaml")
