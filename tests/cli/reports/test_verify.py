@@ -17,7 +17,6 @@ from rich.console import Console
 
 from keima.base.files import sha256_hex
 from keima.base.run_folder import FOLLOWED, RECORD_NAME
-from keima.cli.reports.audit import sum_core_hours
 from keima.cli.reports.verify import main as verify
 from keima.cli.training.speedrun import judge_model
 from keima.cli.training.speedrun import main as speedrun
@@ -62,19 +61,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recorded(folder: Path) -> Path:
     """The run with its record, of a model in the middle."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keima.cli.training.speedrun.find_first_that_meets", lambda found, judge: (1, {1: judge(1)}))
-        assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
-    path = folder / "run" / RECORD_NAME
-    record = json.loads(path.read_text())
     with read_ledger(folder / "run") as ledger:
-        rows = ledger.iterations()
-        row = rows[5]
-        model = next(each for each in ledger.models() if each.version == row["model_version"])
-    record |= {"model_version": model.version, "model_sha256": model.sha256, "seconds": row["seconds"]}
-    record |= {"games": row["total_games"], "positions": row["total_positions"]}
-    record |= {"core_hours": sum_core_hours(rows[:6])}
-    path.write_text(json.dumps(record))
+        middle = ledger.iterations()[5]["model_version"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "keima.cli.training.speedrun.find_first_that_meets",
+            lambda found, judge: (middle, {middle: judge(middle)}),
+        )
+        assert speedrun([str(folder / "easy.yaml"), "--run-dir", str(folder / "run"), "--processes", "1"]) == 0
     return folder / "run"
 
 
